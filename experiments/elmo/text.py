@@ -11,6 +11,10 @@ In `mini` each row starts from an empty state every 10 updates, like every sente
 states over the whole training and recommends warm-up batches, because a small biLM can be far worse from an empty state
 (docs/notes/elmo.md). --config.data.batching.reset_every=0 does as the release.
 
+Subwords instead of words: --config.data.tokenizer=bpe --config.data.vocab_size=8192 --config.data.characters=24
+--config.objective.samples=0. Each subword is read by its bytes, and the full softmax predicts it. The sampled softmax
+expects ids by decreasing frequency, which only words have.
+
 To adapt a trained model to a task's text (the paper's appendix A.1, table 7: one epoch): --config.train.init_from=RUN
 --config.data.tokenizer_path=RUN/tokenizer, which keeps the vocabulary; new words are read by their characters. To
 evaluate it beforehand:

@@ -45,6 +45,9 @@ class RandomTokens(Absent):
     """Return the id of a special token, None if there is none of this name."""
     return self.tokens.index(name, 0, self.special) if name in self.tokens[: self.special] else None
 
+  def spellings(self) -> list[bytes]:
+    return [token.encode() for token in self.tokens]
+
   def content(self) -> dict[str, Any]:
     return {'kind': self.kind, 'tokens': self.tokens}
 

@@ -135,7 +135,8 @@ class Config(sources.Config):
       classify).
     vocabulary_splits: splits for training the vocabulary; papers on Penn Treebank use all three.
     characters: maximum number of characters per word, with its start and end (ELMo's release: 50); 0 adds no
-      characters. Words then have separate ids (lmx/data/tokenizers/word_characters.py).
+      characters. Words then have separate ids (lmx/data/tokenizers/word_characters.py). A subword's characters are its
+      bytes.
     vectors: text file of pre-trained word vectors, GloVe's, word2vec's or Senna's (lmx/data/vectors.py), as the first
       rows of the model's word table; '' for none. Their width is model.E. The vocabulary also gets the words of all
       splits that have a vector, even below `min_count` and beyond `vocab_size`. The file is only read when a run
@@ -189,7 +190,7 @@ class Config(sources.Config):
   @property
   def all_words(self) -> bool:
     """Return True if words outside the vocabulary have ids too, after it, so that they have characters."""
-    return self.characters > 0
+    return self.characters > 0 and self.tokenizer == 'words'
 
 
 def load(cfg: Config, processes: int = 0) -> Corpus:

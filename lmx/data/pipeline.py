@@ -34,6 +34,7 @@ from lmx.errors import InputError, InputWarning, check_choice, check_least, chec
 
 EVAL_SEED = 0  # of the masks and pairs of an evaluation, equal for all runs so that they are comparable
 _ROW = re.compile(r'(?:(.+):)?\w+-([0-9]+)\.0')  # of the first text: file of the user, split, line
+SPELLED = ('words', 'bpe', 'word_bpe', 'gpt_bpe', 'wordpiece', 'unigram')  # tokenizers whose tokens have characters
 LABELLED_BY_USERS = ('table_files', 'text_files')
 _LARGEST = 2**24  # rows, and positions of a row
 _IMAGE_FIELDS = ('dataset', 'manual_dir', 'cache_dir', 'check_sizes', 'split_fraction', 'hold_out_test')
@@ -134,10 +135,10 @@ class Config(corpora.Config):
         f'data.characters: got 0 with data.batching "{name}", which reads the characters of words; '
         'expected their number (50 in the release)'
       )
-    if self.characters and (self.tokenizer != 'words' or module.CHARACTERS == 'no'):
+    if self.characters and (self.tokenizer not in SPELLED or module.CHARACTERS == 'no'):
       raise InputError(
-        f'data.characters: got {self.characters}; expected 0, or data.tokenizer "words" and a '
-        'data.batching of words in order'
+        f'data.characters: got {self.characters} with data.tokenizer "{self.tokenizer}" and data.batching "{name}"; '
+        f'expected 0, or a tokenizer of {", ".join(SPELLED)} and a data.batching of words in order'
       )
     module.check(self)
 
@@ -284,8 +285,10 @@ def vocab_size(cfg: Config, tokenizer: Any) -> int:
 
 
 def words(cfg: Config, tokenizer: Any) -> list[str]:
-  """Return the word of each id in a batch, for a word tokenizer."""
-  return word_characters.vocabulary(tokenizer) if cfg.characters else tokenizer.tokens
+  """Return the word of each id in a batch; a subword tokenizer's words are its tokens."""
+  if cfg.characters:
+    return word_characters.vocabulary(tokenizer)
+  return [tokenizer.id_to_token(i) for i in range(tokenizer.vocab_size)]
 
 
 def batches(cfg: Config, corpus: Corpus, split: str, seed: int, *, train: bool) -> Batches:

@@ -141,8 +141,9 @@ def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Mappi
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
   """Return the metric's protocol: the counted tokens, and whether the state is carried over."""
-  del data, batches
+  del batches
   words = ['full softmax over the vocabulary', 'ends of sentences counted']
+  words += ['per subword'] * (data.tokenizer != 'words')
   return words + ['state carried over the whole split'] * cfg.stateful
 
 

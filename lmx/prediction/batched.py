@@ -73,7 +73,7 @@ def predict(run: schema.Run, batches: Batches, params: Params) -> Iterator[tuple
 
 def tokenizer(loaded: RestoredRun, texts: Iterable[str]) -> Any:
   """Return the tokenizer for new texts; with `data.characters` it spells out-of-vocabulary words."""
-  return with_all_words(loaded.tokenizer, texts) if loaded.run.data.characters else loaded.tokenizer
+  return with_all_words(loaded.tokenizer, texts) if loaded.run.data.all_words else loaded.tokenizer
 
 
 def check_count(number: int, texts: Sequence[str], names: Sequence[str]) -> None:

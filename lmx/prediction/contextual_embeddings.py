@@ -14,7 +14,6 @@ import jax
 import numpy as np
 
 from lmx.data.tokenizers import word_characters
-from lmx.data.tokenizers import words as word_rules
 from lmx.decoding import generate
 from lmx.engine import precision
 from lmx.errors import InputError, check_choice
@@ -61,11 +60,12 @@ def from_run(loaded: restore.RestoredRun, special_tokens: str = 'read') -> Reade
   before, after = map(ids_of, sides)  # id -> segment
 
   def read(line: str, number: int) -> Line:
-    ids = tokenizer.encode(line)
-    if loaded.model.READS == 'characters':
-      words, arrays = _read_characters(line, tokenizer.rule, tokenizer.lower_case, loaded.run.data.characters)
-      arrays['tokens_BT'] = word_characters.create(tokenizer, loaded.run.data.characters).word_ids(ids[: len(words)])
+    words: list[str]
+    if loaded.model.READS == 'characters' and loaded.run.data.characters:
+      words, ids, characters_TC, _ = word_characters.read(tokenizer, line, loaded.run.data.characters)
+      arrays = {'characters_BTC': characters_TC, 'tokens_BT': ids}
     else:
+      ids = tokenizer.encode(line)
       segments = [*before.values(), *[0] * len(ids), *after.values()]
       ids = np.concatenate([[*before], ids, [*after]]).astype(np.int32)
       words, arrays = tokenizer.ids_to_tokens(ids), {'tokens_BT': ids}
@@ -77,12 +77,6 @@ def from_run(loaded: restore.RestoredRun, special_tokens: str = 'read') -> Reade
 
   hidden = (len(before), len(after)) if special_tokens == 'read' else (0, 0)
   return Reader(loaded.model, loaded.cfg, loaded.params['model'], read, loaded.run.matmul_precision, hidden)
-
-
-def _read_characters(line: str, rule: str, lower_case: bool, characters: int) -> Line:
-  words = [word for word in word_rules.split(line, rule, lower_case) if word not in ('\n', '<eos>')]
-  letters = word_characters.character_ids([word.encode('utf-8', 'replace') for word in words], characters)
-  return words, {'characters_BTC': letters.reshape(len(words), characters)}
 
 
 def vectors(

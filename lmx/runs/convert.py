@@ -417,6 +417,11 @@ def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
 
 
 def _export_elmo(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str]:
+  if loaded.tokenizer.kind != 'words':
+    raise InputError(
+      f'data.tokenizer: got "{loaded.tokenizer.kind}" in {loaded.workdir}; expected "words", because readers of the '
+      'release spell whole words'
+    )
   words = word_characters.vocabulary(loaded.tokenizer)[word_characters.FIRST :]
   names = elmo.write(to, cfg, loaded.params, words, loaded.run.data.characters)
   missing = ['the output layer'] + ['vocab.txt, because a word has white space'] * (elmo.WORDS not in names)

@@ -15,7 +15,7 @@ from lmx.data.corpus import Corpus
 from lmx.data.tokenizers import word_characters
 from lmx.errors import InputError
 from lmx.runs import restore
-from lmx.types import Array, Model, Params
+from lmx.types import Array, Params
 
 
 def take(run: schema.Run, shapes: Params, corpus: Corpus, key: Array) -> tuple[Params, str]:
@@ -61,7 +61,7 @@ def copy(
   by_word = {f'model/{name}' for name in loaded.model.VOCABULARY}
   by_position = {f'model/{name}' for name in loaded.model.POSITIONS}
   by_id = loaded.tokenizer.hash == tokenizer.hash or loaded.tokenizer.kind == 'none'
-  rows = None if by_id else _rows(_tokens(loaded.model, loaded.tokenizer), _tokens(loaded.model, tokenizer))
+  rows = None if by_id else _rows(_tokens(loaded, loaded.tokenizer), _tokens(loaded, tokenizer))
   with_head = any(origin.startswith('objective/') for origin in source.values())
   heads = loaded.objective.labelled(loaded.run.objective) if with_head and loaded.labels else {}
   by_label = {f'objective/{name}': axes for name, axes in heads.items()}
@@ -69,8 +69,8 @@ def copy(
   for target, origin in source.items():
     x = np.asarray(theirs[origin])
     if origin in by_word and (rows is not None or x.shape[0] != ours[target].shape[0]):
-      names = _tokens(loaded.model, loaded.tokenizer)
-      x = _by_word(x, _rows(names, _tokens(loaded.model, tokenizer)), len(names), ours[target].shape[0])
+      names = _tokens(loaded, loaded.tokenizer)
+      x = _by_word(x, _rows(names, _tokens(loaded, tokenizer)), len(names), ours[target].shape[0])
     if origin in by_position and x.shape[1:] == ours[target].shape[1:]:
       x = x[np.arange(ours[target].shape[0]) % x.shape[0]]
     if origin in by_label:
@@ -119,9 +119,10 @@ def _top_level(names: Iterable[str]) -> str:
   return ', '.join(sorted({'/'.join(name.split('/')[:2]) for name in names}))
 
 
-def _tokens(model: Model, tokenizer: Any) -> list[str]:
-  """Return the tokens of the rows of the model's tables."""
-  if model.READS == 'characters' and tokenizer.kind == 'words':
+def _tokens(loaded: restore.RestoredRun, tokenizer: Any) -> list[str]:
+  """Return the tokens of the rows of the tables of a run's model, under its own or another tokenizer."""
+  model, characters = loaded.model, loaded.run.data.characters
+  if model.READS == 'characters' and (tokenizer.kind == 'words' or characters):
     return word_characters.vocabulary(tokenizer)
   return [tokenizer.id_to_token(i) for i in range(tokenizer.vocab_size)]
 

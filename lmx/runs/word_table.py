@@ -105,7 +105,7 @@ def _table(
       f"{field}: got {path} with a model without {name or 'a table of words'}; expected one; set {field} to ''"
     )
   table_VE = np.array(jax.jit(lambda key: flatten_dict(dict(init.init_params(run, key)), sep='/')[name])(key))
-  words = _words(run, corpus.tokenizer)
+  words = pipeline.words(run.data, corpus.tokenizer)
   width = 'model.E' if hasattr(run.model, 'E') else 'model.D'
   known = _read(path, words, table_VE.shape[1], width)
   if not len(known.found):
@@ -114,13 +114,6 @@ def _table(
     table_VE = (table_VE - table_VE.mean()) / table_VE.std() * known.rows_KE.std() + known.rows_KE.mean()
   table_VE[known.found] = known.rows_KE
   return {name: table_VE}, _note(name, path, known, len(words))
-
-
-def _words(run: schema.Run, tokenizer: Any) -> list[str]:
-  """Return the words of the table's rows; a subword tokenizer's words are its tokens."""
-  if tokenizer.kind == 'words':
-    return pipeline.words(run.data, tokenizer)
-  return [tokenizer.id_to_token(i) for i in range(tokenizer.vocab_size)]
 
 
 def _read(path: str, words: list[str], width: int, field: str) -> vectors.Vectors:

@@ -23,6 +23,7 @@ class Row(NamedTuple):
     name: of the text, for messages, such as 'line 3'.
     words: the tokens in print, for models that read words by characters; None: the tokenizer prints the ids.
     characters_TC: the characters of these words, else None.
+    starts_T: whether each of these words starts a word of the text; they may be subwords.
   """
 
   ids_T: np.ndarray
@@ -30,6 +31,7 @@ class Row(NamedTuple):
   name: str = ''
   words: Sequence[str] | None = None
   characters_TC: np.ndarray | None = None
+  starts_T: np.ndarray | None = None
 
 
 class Scored(NamedTuple):

@@ -20,7 +20,6 @@ from lmx.scoring.rows import Done, Row, Scored, ignore
 from lmx.types import Model, State
 
 STARTS = ('auto', 'symbol', 'none')
-LINE_ENDS = ('\n', '<eos>')  # of word tokenizers
 
 
 class Method(NamedTuple):
@@ -111,7 +110,7 @@ class Scorer(abc.ABC):
 
   def starts_word(self, row: Row) -> np.ndarray:
     """Return whether each token of a row starts a word, (T,) bool."""
-    return self.tokenizer.starts_word(row.ids_T) if row.words is None else np.ones(len(row.words), bool)
+    return self.tokenizer.starts_word(row.ids_T) if row.starts_T is None else row.starts_T
 
   def spans(self, text: str, row: Row) -> np.ndarray | None:
     """Return the offsets (start, end) in a text of each token of its row, (T, 2) in code points.
@@ -122,7 +121,7 @@ class Scorer(abc.ABC):
       return None
     _, spans_T2 = self.tokenizer.encode_spans(text)
     if row.words is not None and isinstance(self.tokenizer, Words):
-      spans_T2 = spans_T2[[word not in LINE_ENDS for word in self.tokenizer.split(text)]]
+      spans_T2 = spans_T2[[word not in word_characters.LINE_ENDS for word in self.tokenizer.split(text)]]
     assert len(spans_T2) in (len(row.ids_T), len(row.ids_T) - 1), f'{row.name}: {len(spans_T2)} offsets'
     end = np.full((len(row.ids_T) - len(spans_T2), 2), len(text), np.int32)
     return np.concatenate([spans_T2, end])
@@ -226,14 +225,9 @@ class RunScorer(Scorer):
     return np.asarray([self.prefix_id] if self.start == 'symbol' else [], np.int32)
 
   def _spelled(self, text: str, name: str) -> Row:
-    tokenizer: Any = self.tokenizer  # words
-    size = self.loaded.run.data.characters
-    words = [word for word in tokenizer.split(text) if word not in LINE_ENDS]
+    words, ids_T, characters_TC, starts_T = word_characters.read(self.tokenizer, text, self.loaded.run.data.characters)
     _check_tokens(len(words), name)
-    known = word_characters.create(tokenizer, size)
-    ids = known.word_ids(np.asarray([int(tokenizer.encode(word)[0]) for word in words]))
-    letters = word_characters.character_ids([word.encode('utf-8', 'replace') for word in words], size)
-    return Row(ids.astype(np.int32), name=name, words=words, characters_TC=letters)
+    return Row(ids_T, name=name, words=words, characters_TC=characters_TC, starts_T=starts_T)
 
   def score(self, rows: Sequence[Row], *, greedy: bool = False, done: Done = ignore) -> list[Scored]:
     if not rows:

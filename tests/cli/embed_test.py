@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 
 from lmx.cli.main import main
-from lmx.data.tokenizers import word_characters
+from lmx.data.tokenizers import build, word_characters
+from lmx.errors import InputError
 from lmx.interop import elmo as release
 from lmx.models import elmo, registry
+from lmx.prediction import contextual_embeddings
+from lmx.runs import convert
+from tests import drawn, untrained
 
 TEXT = 'The cat sat .\n\nNaïve zyzzyva\n'
 CFG = registry.config('elmo', 'tiny', dropout=0.0)
@@ -80,3 +86,30 @@ def test_errors_leave_no_output_file(released, tmp_path, capsys, monkeypatch, ar
   given |= dict(argument.split('=') for argument in arguments)
   assert main(['embed', *(f'{name}={value}' for name, value in given.items())]) == 2
   assert message in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_subwords_are_read_by_their_bytes_and_not_exported(tmp_path, monkeypatch):
+  tokenizer = build.train('bpe', [TEXT] * 5, vocab_size=270)
+  options = 'data.tokenizer=bpe', 'data.characters=24', 'model.V=272'
+  run = untrained.load('experiments/elmo/quickstart.py:tiny', *options, tokenizer=tokenizer)
+  run = dataclasses.replace(run, params={'model': drawn.params(run.model.init, run.cfg)})
+  reader = contextual_embeddings.from_run(run)
+  tokens, arrays = reader.read(' Naïve zyzzyva', 1)
+  ids = tokenizer.encode(' Naïve zyzzyva')
+  assert tokens == tokenizer.ids_to_tokens(ids)
+  known = word_characters.create(tokenizer, 24)
+  np.testing.assert_array_equal(arrays['characters_BTC'], known.character_ids(ids))
+  np.testing.assert_array_equal(arrays['tokens_BT'], known.word_ids(ids))
+  monkeypatch.setattr(convert.restore, 'load', lambda workdir, which: run)
+  with pytest.raises(InputError, match='data.tokenizer: got "bpe"'):
+    convert.export_run(tmp_path / 'run', str(tmp_path / 'out'))
+  assert not (tmp_path / 'out').exists()
+
+
+def test_words_without_characters_keep_their_ids():
+  tokenizer = build.train('words', [TEXT])
+  options = 'data.characters=0', 'model.char_filters=()'
+  run = untrained.load('experiments/elmo/conll2003.py:tiny', *options, tokenizer=tokenizer, params={'model': {}})
+  assert run.model.READS == 'characters'
+  tokens, arrays = contextual_embeddings.from_run(run).read('The cat sat', 1)
+  assert tokens == ['The', 'cat', 'sat'] and arrays['tokens_BT'].tolist() == tokenizer.encode('The cat sat').tolist()

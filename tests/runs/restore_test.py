@@ -18,7 +18,7 @@ from lmx.checkpoint import manager
 from lmx.config import resolve
 from lmx.data import pipeline
 from lmx.data.corpus import Corpus
-from lmx.data.tokenizers import base, build, words
+from lmx.data.tokenizers import base, build, word_characters, words
 from lmx.errors import InputError
 from lmx.models import registry
 from lmx.runs import init, restore, transfer
@@ -96,6 +96,22 @@ def test_character_model_keeps_rows_of_known_words(monkeypatch):
   np.testing.assert_allclose(taken['model']['softmax']['bias'], [0, 1, 2, 5, 2.5, 3, 4])  # <S> </S> <unk> mat dog ...
   np.testing.assert_allclose(taken['model']['softmax']['table'][:, 0], [0, 2, 4, 10, 5, 6, 8])
   assert '6 of 7 vocabulary rows matched' in note
+
+
+def test_character_model_keeps_rows_of_known_subwords(monkeypatch):
+  theirs, ours = (build.train('word_bpe', [text] * 3, vocab_size=12) for text in ('ab cd', 'cd ab x'))
+  rows = 3 + theirs.vocab_size - 2
+  table = {'softmax': {'table': np.ones((rows, 2)), 'bias': np.arange(float(rows))}}
+  options = 'data.tokenizer=word_bpe', 'data.characters=8'
+  loaded = untrained.load('experiments/elmo/quickstart.py:tiny', *options, params={'model': table}, tokenizer=theirs)
+  monkeypatch.setattr(transfer.restore, 'load', lambda workdir: loaded)
+  names = word_characters.vocabulary(ours)
+  shapes = {'model': {'softmax': {'table': np.zeros((len(names), 2)), 'bias': np.zeros(len(names))}}}
+  taken, _ = transfer.copy('R', shapes, (), ours)
+  known = word_characters.vocabulary(theirs)
+  expected = [known.index(name) if name in known else (rows - 1) / 2 for name in names]
+  np.testing.assert_allclose(taken['model']['softmax']['bias'], expected)
+  assert len({*expected}) > 4
 
 
 def test_character_model_accepts_other_words(monkeypatch):

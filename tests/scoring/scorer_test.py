@@ -171,6 +171,41 @@ def test_elmo_reads_both_ways():
   np.testing.assert_allclose(backward.log_p_T, [behind[t, i] for t, i in enumerate(ids[::-1])][::-1], atol=1e-5)
 
 
+def test_elmo_of_subwords_shares_out_the_whole_probability():
+  tokenizer = build.train('word_bpe', ['ab a b'] * 3, vocab_size=7)
+  run = load('elmo', tokenizer, 'data.tokenizer=word_bpe', 'data.characters=6', 'model.V=8', std=0.5)
+  known = word_characters.create(tokenizer, 6)
+  assert run.cfg.V == known.vocab_size == len(word_characters.vocabulary(tokenizer))
+  letters = np.tile(known.boundaries[0], (known.vocab_size, 1))  # <S> and <unk> are classes, but no text has them
+  letters[known.word_ids(np.arange(tokenizer.vocab_size))] = known.character_ids(np.arange(tokenizer.vocab_size))
+  for method, end in (('forward', word_characters.END), ('backward', word_characters.BEGIN)):
+    words = [i for i in range(known.vocab_size) if i != end]
+    totals = []
+    for count, ended in ((1, False), (1, True), (2, False)):
+      rows = [Row(np.asarray(ids), characters_TC=letters[list(ids)]) for ids in itertools.product(words, repeat=count)]
+      totals.append(sum(np.exp(one.log_p_T.sum()) for one in RunScorer(run, method, end=ended).score(rows)))
+    empty = 1 - totals[0]  # the end comes first
+    assert 0.01 < empty < 0.9 and abs(empty + totals[1] + totals[2] - 1) < 1e-5
+
+
+def test_elmo_scores_subwords_by_their_bytes():
+  tokenizer = build.train('bpe', LINES * 20, vocab_size=270)
+  run = load('elmo', tokenizer, 'data.tokenizer=bpe', 'data.characters=24', 'model.V=274', std=0.1)
+  scorer = RunScorer(run, 'forward')
+  row = scorer.row(' the catzy mat')
+  ids = tokenizer.encode(' the catzy mat')
+  assert scorer.tokens(row) == tokenizer.ids_to_tokens(ids) and not scorer.is_unknown(row).any()
+  assert scorer.starts_word(row).tolist() == tokenizer.starts_word(ids).tolist()
+  letters = word_characters.create(tokenizer, 24).character_ids(ids)
+  apply = jax.jit(
+    lambda batch: run.model.apply(run.cfg, run.params['model'], batch, run.model.init_state(run.cfg, 1))[0].last_BTD
+  )
+  half = np.split(np.asarray(apply({'characters_BTC': letters[None]})), 2, axis=-1)[0]
+  log_p_TV = jax.nn.log_softmax(run.model.logits(run.cfg, run.params['model'], Features(half))[0])
+  expected = [float(log_p_TV[t, row.ids_T[t + 1]]) for t in range(len(ids) - 1)]
+  np.testing.assert_allclose(scorer.score([row])[0].log_p_T[1:], expected, atol=1e-5)
+
+
 @pytest.mark.parametrize('name', ['transformer_xl', 'gpt2', pytest.param('rnn_lm', marks=pytest.mark.slow)])
 def test_texts_continue_a_context(name):
   """The tokens of a context and a text are predicted as those of one text."""

@@ -8,7 +8,8 @@ states can be carried over. A state that is never reset can reach a regime that 
 every epoch; and both directions read the same sentences at the same time, where the released code samples different
 files.
 
-Line ends and text ends are not words here: the sentence end replaces them.
+Line ends and text ends are not words here: the sentence end replaces them. It also replaces the white space around a
+sentence in byte-level BPE, except for the space that its first subword starts with.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Both
     train=train,
     reset_every=data.batching.reset_every if train else 0,
     words=word_characters.create(tokenizer, data.characters),
-    skipped=tuple(i for i in range(tokenizer.vocab_size) if tokenizer.id_to_token(i) in ('\n', '<eos>')),
+    skipped=word_characters.boundaries(tokenizer),
+    trim_start=tokenizer.kind != 'words',
   )
 
 
@@ -71,6 +73,7 @@ class BothWays(Batches):
     words: word and character ids of the tokenizer.
     vocab_size: size of the tokenizer's vocabulary.
     skipped: ids of the tokenizer that are not words: end of line and end of text.
+    trim_start: skip these ids at the start of a sentence too; words have them only at its end.
     reset_every: updates after which a row begins from an empty state; 0 for never.
   """
 
@@ -88,14 +91,17 @@ class BothWays(Batches):
     seed: int,
     train: bool,
     reset_every: int = 0,
+    trim_start: bool = False,
   ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=False)
     if split.sentences is None:
       raise InputError(
-        f'data.batching: got "both_ways" with {split.title}, which has no sentences; expected a data set with sentences'
+        f'data.batching: got "both_ways" with {split.title}, which has no sentences; expected a data set with '
+        'sentences, and a tokenizer that encodes them one by one: not "unigram" and no data.prefix_space'
       )
     self._words, self._reset_every = words, reset_every
-    self._first_S, self._count_S = self._trim(np.asarray(split.sentences, np.int64), skipped)
+    sentences = np.asarray(split.sentences, np.int64)
+    self._first_S, self._count_S = self._trim(sentences, skipped, trim_start)
     self._start_S = np.cumsum(np.append(0, self._count_S + 1))  # first position of each sentence, and the total
     total = int(self._start_S[-1])
     self._starts = np.arange(batch_size + 1) * total // batch_size
@@ -103,15 +109,21 @@ class BothWays(Batches):
     enough = not train or total >= batch_size * length
     self._set_size(steps * batch_size if enough else 0, total, str(batch_size * length))
 
-  def _trim(self, sentences: np.ndarray, skipped: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return (first word, number of words) of each non-empty sentence, without skipped ids at its end."""
-    first_S, stop_S = sentences[:-1], sentences[1:].copy()
+  def _trim(self, sentences: np.ndarray, skipped: tuple[int, ...], trim_start: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return (first word, number of words) of each non-empty sentence, without skipped ids at its ends."""
+    first_S, stop_S = sentences[:-1].copy(), sentences[1:].copy()
     while True:
       last_S = np.asarray(self._tokens[np.maximum(stop_S - 1, 0)])
       ends_S = (stop_S > first_S) & np.isin(last_S, skipped)
       if not ends_S.any():
         break
       stop_S[ends_S] -= 1
+    while trim_start:
+      next_S = np.asarray(self._tokens[np.minimum(first_S, len(self._tokens) - 1)])
+      begins_S = (stop_S > first_S) & np.isin(next_S, skipped)
+      if not begins_S.any():
+        break
+      first_S[begins_S] += 1
     some_S = stop_S > first_S
     return first_S[some_S], (stop_S - first_S)[some_S]
 

@@ -60,6 +60,16 @@ class Tokenizer(abc.ABC):
   def id_to_token(self, index: int) -> str:
     """Return the printable form of one token."""
 
+  def spellings(self) -> list[bytes]:
+    """Return the bytes that spell each token, for models that read characters (data.characters).
+
+    Raises:
+      InputError: tokens of this kind have no characters.
+    """
+    raise InputError(
+      f'data.tokenizer: got "{self.kind}" with data.characters; expected "words" or subwords, such as "bpe"'
+    )
+
   @abc.abstractmethod
   def content(self) -> dict[str, Any]:
     """Return everything that determines encode and decode, JSON-serialisable."""

@@ -17,8 +17,7 @@ from lmx.data.tokenizers.base import Tokenizer
 from lmx.errors import InputError, InputWarning
 
 _BYTE = re.compile('<0x([0-9A-F]{2})>')
-
-
+_SPECIAL = b'\xff'  # never occurs in UTF-8
 _MANY = 100_000  # characters of a batch that is encoded by words
 
 
@@ -61,6 +60,20 @@ class _Subwords(Tokenizer):
   def token_id(self, name: str) -> int | None:
     """Return the id of a token, None if it is not in the vocabulary."""
     return self._model.token_to_id(name)
+
+  def spellings(self) -> list[bytes]:
+    """Return the bytes that spell each token; no two tokens have the same.
+
+    A space before or after a subword is the byte 32, whatever its symbol (`Ġ`, `▁`, `</w>`). WordPiece's `##` is two
+    bytes. A special token is the byte 255, which is not in UTF-8, and its name.
+    """
+    special = _special(self._model)
+    texts = [self.id_to_token(i) for i in range(self.vocab_size)]
+    return [_SPECIAL + text.encode() if text in special else self._spelling(text) for text in texts]
+
+  def _spelling(self, token: str) -> bytes:
+    """Return the bytes of an ordinary token."""
+    return token.encode()
 
   def with_model(self, model: hf.Tokenizer) -> Tokenizer:
     """Return the tokenizer of another model, with its other settings."""
@@ -156,6 +169,15 @@ class Bpe(_Subwords):
     ids_by_text = [[next(whole) if n % 2 == 0 else self._byte(part) for n, part in enumerate(text)] for text in parts]
     return [ids[0] if len(ids) == 1 else np.concatenate(ids) for ids in ids_by_text]
 
+  def _spelling(self, token: str) -> bytes:
+    return b''.join(self._bytes.get(character) or character.encode() for character in token)
+
+  @functools.cached_property
+  def _bytes(self) -> dict[str, bytes]:
+    """The byte of each of GPT-2's printable forms."""
+    others = {subword_models.printable(byte): bytes([byte]) for byte in range(128, 256)}
+    return {chr(byte if byte > 32 else 256 + byte): bytes([byte]) for byte in range(127)} | {'ġ': b'\x7f'} | others
+
   def _byte(self, lone: str) -> np.ndarray:
     return np.asarray([self._model.token_to_id(subword_models.printable(ord(lone) - 0xDC00))], np.int32)
 
@@ -182,6 +204,10 @@ class GptBpe(_Subwords):
     self.unk_id = model.token_to_id('<unk>')
     if self.unk_id is None:
       raise InputError(f'the vocabulary of {self.kind} has no <unk>')
+
+  def _spelling(self, token: str) -> bytes:
+    word = token.removesuffix(subword_models.WORD_END)
+    return word.encode() + b' ' * (word != token)
 
   @functools.cached_property
   def _word_tables(self) -> tuple[np.ndarray, np.ndarray]:
@@ -328,6 +354,10 @@ class Unigram(_Subwords):
     """Return a character's normalised form away from the start of the text."""
     normalize = self._model.normalizer.normalize_str if self._model.normalizer else str
     return normalize('x' + character).removeprefix(normalize('x'))
+
+  def _spelling(self, token: str) -> bytes:
+    byte = _BYTE.fullmatch(token)
+    return _SPECIAL + bytes([int(byte[1], 16)]) if byte else token.replace(subword_models.SPACE, ' ').encode()
 
   @functools.cached_property
   def _bytes(self) -> np.ndarray:

@@ -4,6 +4,9 @@ The word tokenizer has an id for every word of the text: first the vocabulary pr
 other words (`words.with_all_words`). So an input keeps its characters however rare it is, but is `<unk>` as a target
 and in an embedding table.
 
+Subwords are read in the same way: each is a word, its bytes are its characters (`Tokenizer.spellings`), and all of them
+are in the vocabulary. Byte-level BPE has no `<unk>`, so no target is unknown.
+
 Word ids in a batch, as in the released vocabularies: 0 starts and 1 ends a sentence, 2 is `<unk>`, and words of the
 vocabulary start at 3. Character ids: 0 no word, b + 1 byte b of the word's UTF-8, then the special tokens 257 start and
 258 end of sentence, 259 start and 260 end of word, 261 padding inside a word. A word longer than C - 2 bytes is
@@ -17,15 +20,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmx.errors import InputError
-
 BEGIN, END, UNKNOWN, FIRST = 0, 1, 2, 3  # ids of words
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PAD = 257, 258, 259, 260, 261  # ids of characters
-SPECIALS = ('<unk>', '<eos>', '<S>', '</S>')
+_NAMES = ('<S>', '</S>', '<unk>')
+LINE_ENDS = ('\n', '<eos>')  # words that a sentence end replaces
 
 
 def character_ids(words: Sequence[bytes], characters: int) -> np.ndarray:
@@ -52,7 +54,13 @@ def _gather(letters: np.ndarray, offsets: np.ndarray, index: np.ndarray, charact
 
 def vocabulary(tokenizer: Any) -> list[str]:
   """Return the words of the word ids: the two ends of a sentence, `<unk>`, and the vocabulary proper."""
-  return ['<S>', '</S>', '<unk>', *(word for word in tokenizer.tokens[: tokenizer.known] if word not in SPECIALS[:2])]
+  return [*_NAMES, *map(tokenizer.id_to_token, _proper(tokenizer))]
+
+
+def _proper(tokenizer: Any) -> list[int]:
+  """Return the ids of a tokenizer that have word ids from FIRST on: its vocabulary without `<unk>` and text end."""
+  known = getattr(tokenizer, 'known', tokenizer.vocab_size)
+  return [i for i in range(known) if i not in (tokenizer.unk_id, tokenizer.eos_id)]
 
 
 class WordCharacters:
@@ -64,12 +72,11 @@ class WordCharacters:
   """
 
   def __init__(self, tokenizer: Any, characters: int):
-    """Args: `tokenizer`: `words.Words` with `known` words before the others; `characters`: C, at least 4."""
+    """Args: `tokenizer`: of subwords, or `words.Words` with `known` words first; `characters`: C, at least 4."""
     self.characters = characters
-    specials = {tokenizer.tokens.index(name) for name in SPECIALS[:2] if name in tokenizer.tokens}
-    self._letters, self._offsets = _flat([word.encode('utf-8', 'replace') for word in tokenizer.tokens])
+    self._letters, self._offsets = _flat(tokenizer.spellings())
     ids = np.full(tokenizer.vocab_size, UNKNOWN, np.int32)
-    vocabulary = np.array([i for i in range(tokenizer.known) if i not in specials], np.int64)
+    vocabulary = np.array(_proper(tokenizer), np.int64)
     ids[vocabulary] = FIRST + np.arange(len(vocabulary))
     if tokenizer.eos_id is not None:
       ids[tokenizer.eos_id] = END
@@ -93,10 +100,44 @@ class WordCharacters:
 
 @functools.lru_cache(maxsize=4)
 def create(tokenizer: Any, characters: int) -> WordCharacters:
-  """Return the cached `WordCharacters` of a word tokenizer. Raises InputError for another tokenizer."""
-  if getattr(tokenizer, 'known', None) is None:
-    raise InputError('data.tokenizer: got one other than "words" with data.characters; expected "words"')
+  """Return the cached `WordCharacters` of a tokenizer. Raises InputError if its tokens have no characters."""
   return WordCharacters(tokenizer, characters)
+
+
+class Spelled(NamedTuple):
+  """A text as a model reads it.
+
+  Attributes:
+    tokens: words, or subwords in print.
+    ids_T: their word ids.
+    characters_TC: their characters.
+    starts_T: whether each starts a word.
+  """
+
+  tokens: list[str]
+  ids_T: np.ndarray
+  characters_TC: np.ndarray
+  starts_T: np.ndarray
+
+
+def read(tokenizer: Any, text: str, characters: int) -> Spelled:
+  """Read a new text; words outside the vocabulary keep their characters, and line ends are no words."""
+  known, ids_T = create(tokenizer, characters), np.asarray(tokenizer.encode(text), np.int64)
+  if tokenizer.kind != 'words':
+    tokens, starts_T = tokenizer.ids_to_tokens(ids_T), tokenizer.starts_word(ids_T)
+    return Spelled(tokens, known.word_ids(ids_T), known.character_ids(ids_T), starts_T)
+  words = tokenizer.split(text)
+  kept = [t for t, word in enumerate(words) if word not in LINE_ENDS]
+  words = [words[t] for t in kept]
+  letters = character_ids([word.encode('utf-8', 'replace') for word in words], characters)
+  return Spelled(words, known.word_ids(ids_T[kept]), letters.reshape(-1, characters), np.ones(len(words), bool))
+
+
+def boundaries(tokenizer: Any) -> tuple[int, ...]:
+  """Return the ids of a tokenizer that a sentence end replaces: line and text ends, subwords of only white space."""
+  if tokenizer.kind == 'words':
+    return tuple(i for i in range(tokenizer.vocab_size) if tokenizer.id_to_token(i) in LINE_ENDS)
+  return tuple(i for i, letters in enumerate(tokenizer.spellings()) if letters.isspace() or i == tokenizer.eos_id)
 
 
 class WithCharacters:

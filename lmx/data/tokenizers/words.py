@@ -137,6 +137,9 @@ class Words(Tokenizer):
   def id_to_token(self, index: int) -> str:
     return self.tokens[index]
 
+  def spellings(self) -> list[bytes]:
+    return [token.encode('utf-8', 'replace') for token in self.tokens]
+
   def starts_word(self, ids: np.ndarray) -> np.ndarray:
     return np.ones(len(self._check_ids(ids)), bool)
 

@@ -144,6 +144,53 @@ def test_rows_can_reset_state_in_turn():
     both_ways.Config(reset_every=-1)
 
 
+SUBWORDS = {
+  'train': ['The cat saw the dog.\nThe dog ran. \n\n A new dog\n', 'the end  \n'],
+  'valid': ['the zebra ran\n'],
+}
+
+
+@pytest.fixture(scope='module')
+def bpe():
+  return build.train('bpe', SUBWORDS['train'] * 9, vocab_size=280)
+
+
+@pytest.mark.parametrize('kind', ['bpe', 'word_bpe', 'gpt_bpe', 'wordpiece', 'unigram'])
+def test_no_two_subwords_have_the_same_characters(kind):
+  tokenizer = build.train(kind, [*SUBWORDS['train'] * 9, 'a <unk> ##g ▁x <s>'], vocab_size=400)
+  spellings = tokenizer.spellings()
+  assert len(set(spellings)) == len(spellings) == tokenizer.vocab_size
+  text = 'the dog ran'
+  joined = b''.join(spellings[i] for i in tokenizer.encode(text))
+  assert joined.replace(b'##', b'').replace(b' ', b'') == text.replace(' ', '').encode()
+
+
+def test_byte_level_subwords_are_spelled_by_their_bytes(bpe):
+  spellings = bpe.spellings()
+  assert {bytes([byte]) for byte in range(256)} < set(spellings)
+  for text in SUBWORDS['train']:
+    assert b''.join(spellings[i] for i in bpe.encode(text)) == text.encode()
+  known = word_characters.create(bpe, 24)
+  assert known.vocab_size == 3 + bpe.vocab_size - 1  # every subword, without <|endoftext|>
+  ids = known.word_ids(np.arange(bpe.vocab_size))
+  assert sorted(ids) == [word_characters.END, *range(word_characters.FIRST, known.vocab_size)]
+  names = word_characters.vocabulary(bpe)
+  assert [names[i] for i in known.word_ids(bpe.encode('the dog'))] == bpe.ids_to_tokens(bpe.encode('the dog'))
+
+
+def test_both_streams_read_sentences_of_subwords(bpe):
+  data = corpus.Corpus.from_texts(SUBWORDS, bpe, sentences='lines')
+  cfg = pipeline.Config(batching='both_ways', tokenizer='bpe', characters=24, batch_size=1, length=100)
+  batch = pipeline.batches(cfg, data, 'train', 0, train=False)(0)
+  found = {name: [word_of(row) for row in batch[f'{name}characters_BTC'][0] if row.any()] for name in ('', 'backward_')}
+  sentences = ['The cat saw the dog.', 'The dog ran.', ' A new dog', 'the end']
+  assert ''.join(found['backward_'][:8]) == '</S>' + ''.join(found[''][7:0:-1])
+  assert ''.join(found['']) == ''.join(f'<S>{sentence}' for sentence in sentences)
+  known = word_characters.create(bpe, 24)
+  ids = [int(i) for sentence in sentences for i in [*known.word_ids(bpe.encode(sentence)), word_characters.END]]
+  assert batch['targets_BT'][0][: len(ids)].tolist() == ids and batch['weights_BT'].sum() == len(ids)
+
+
 def labelled():
   tokenizer = with_all_words(build.train('words', ['a b'], rule='space'), ['c d e'])
   data = corpus.Corpus.from_texts({'train': ['a b c', 'd', 'e a']}, tokenizer)
@@ -177,7 +224,7 @@ def test_missing_labels_or_characters_are_rejected():
     tagged.Tagged(plain, 1, 4, special_ids=(), end_id=None, cfg=tagged.Config(), vocab_size=9, seed=0, train=False)
   with pytest.raises(InputError, match='data.characters: got 0'):
     pipeline.Config(batching='both_ways')
-  with pytest.raises(InputError, match='tokenizer "words"'):
+  with pytest.raises(InputError, match='data.characters: got 20 with data.tokenizer "bytes"'):
     pipeline.Config(characters=20, tokenizer='bytes')
   with pytest.raises(InputError, match='no sentences'):
     pipeline.batches(pipeline.Config(batching='both_ways', characters=8), data, 'train', 0, train=False)
