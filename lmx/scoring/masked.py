@@ -25,8 +25,6 @@ from lmx.scoring.program import compiled
 from lmx.scoring.rows import Done, Row, Scored
 from lmx.types import Array, Batch, Model, Params
 
-TOKENS = 16_384  # positions of a batch, of which only one in a row has logits
-
 
 class Text(NamedTuple):
   """A text between its special tokens.
@@ -82,22 +80,26 @@ def score(
   if mask is None:
     raise InputError(f'{loaded.workdir}: got a tokenizer without a mask; expected one to score by pseudo-likelihood')
   texts = [read(loaded, row) for row in rows]
-  # (row, predicted position, end of what is masked) of every masked row
-  masked = [(i, *span) for i, row in enumerate(rows) for span in _spans(loaded, row, word_l2r)]
+  # Of every masked row R: its text, and the masked positions, of which the first is predicted.
+  text_R = np.repeat(np.arange(len(rows)), [len(row.ids_T) for row in rows])
+  begin_R = np.concatenate([text.first + np.arange(len(row.ids_T)) for text, row in zip(texts, rows, strict=True)])
+  end_R = begin_R + 1
+  if word_l2r:
+    end_R = np.concatenate([text.first + _word_ends(loaded, row) for text, row in zip(texts, rows, strict=True)])
+  lengths_R = np.asarray([len(text.ids_T) for text in texts])[text_R]
   function = compiled(_scored, loaded)
-  log_p = np.empty(len(masked))
-  lengths = [len(texts[i].ids_T) for i, *_ in masked]
-  for some, size, length in row_batches.batches(lengths, most=window(loaded.run.measured), tokens=TOKENS):
-    read_rows, positions_B, targets_B = [], np.zeros(size, np.int32), np.zeros(size, np.int32)
-    for b, (i, t, end) in enumerate(masked[k] for k in some):
-      ids_T, _, first = texts[i]
-      positions_B[b], targets_B[b] = first + t, ids_T[first + t]
-      read_rows.append(np.concatenate([ids_T[: first + t], np.full(end - t, mask), ids_T[first + end :]]))
+  log_p = np.empty(len(text_R))
+  for some, size, length in row_batches.batches(lengths_R, most=window(loaded.run.measured)):
+    chosen = [texts[i] for i in text_R[some]]
+    tokens_BT = row_batches.pad([text.ids_T for text in chosen], size, length)
+    positions_B, end_B = (row_batches.pad([part], 1, size)[0] for part in (begin_R[some], end_R[some]))
+    at_BT = np.broadcast_to(np.arange(length), (size, length))
+    masked_BT = (at_BT >= positions_B[:, None]) & (at_BT < end_B[:, None])
     batch = {
-      'tokens_BT': row_batches.pad(read_rows, size, length),
-      'types_BT': row_batches.pad([texts[masked[k][0]].types_T for k in some], size, length),
-      'valid_BT': row_batches.valid([lengths[k] for k in some], size, length),
-      'targets_B': targets_B,
+      'tokens_BT': np.where(masked_BT, np.int32(mask), tokens_BT),
+      'types_BT': row_batches.pad([text.types_T for text in chosen], size, length),
+      'valid_BT': row_batches.valid(lengths_R[some], size, length),
+      'targets_B': np.take_along_axis(tokens_BT, positions_B[:, None], axis=1)[:, 0],
       'positions_B': positions_B,
     }
     log_p[some] = jax.device_get(function(loaded.params['model'], batch))[: len(some)]
@@ -111,11 +113,8 @@ def split(log_p: np.ndarray, rows: Sequence[Row]) -> list[Scored]:
   return [Scored(part) for part in np.split(log_p, ends)]
 
 
-def _spans(loaded: RestoredRun, row: Row, word_l2r: bool) -> list[tuple[int, int]]:
-  """Return (position, end of the masked tokens) for each token of a row."""
-  count = len(row.ids_T)
-  if not word_l2r:
-    return [(t, t + 1) for t in range(count)]
-  starts = np.flatnonzero(loaded.tokenizer.starts_word(row.ids_T))
-  ends = np.append(starts[1:], count)
-  return [(t, int(ends[np.searchsorted(starts, t, 'right') - 1])) for t in range(count)]
+def _word_ends(loaded: RestoredRun, row: Row) -> np.ndarray:
+  """Return the end of the word of each token of a row, (T,)."""
+  starts_T = loaded.tokenizer.starts_word(row.ids_T)
+  bounds = np.append(np.flatnonzero(starts_T), len(row.ids_T))
+  return bounds[np.cumsum(starts_T)]

@@ -60,18 +60,18 @@ def left_to_right(loaded: RestoredRun, rows: Sequence[Row], *, done: Done = row_
 def pseudo(loaded: RestoredRun, rows: Sequence[Row], *, done: Done = row_batches.ignore) -> list[Scored]:
   """Score each token of the rows given all others."""
   texts = [masked.read(loaded, row) for row in rows]
-  each = [(i, t) for i, row in enumerate(rows) for t in range(len(row.ids_T))]
-  log_p, function = np.empty(len(each)), compiled(_scored, loaded)
-  lengths = [len(texts[i].ids_T) for i, _ in each]
-  for some, size, length in row_batches.batches(lengths, tokens=masked.TOKENS):
-    chosen = [(texts[i], t) for i, t in (each[k] for k in some)]
-    positions_B1 = np.zeros((size, 1), np.int32)
-    positions_B1[: len(chosen), 0] = [text.first + t for text, t in chosen]
-    tokens_BT = row_batches.pad([text.ids_T for text, _ in chosen], size, length)
+  text_R = np.repeat(np.arange(len(rows)), [len(row.ids_T) for row in rows])
+  position_R = np.concatenate([text.first + np.arange(len(row.ids_T)) for text, row in zip(texts, rows, strict=True)])
+  lengths_R = np.asarray([len(text.ids_T) for text in texts])[text_R]
+  log_p, function = np.empty(len(text_R)), compiled(_scored, loaded)
+  for some, size, length in row_batches.batches(lengths_R):
+    chosen = [texts[i] for i in text_R[some]]
+    positions_B1 = row_batches.pad([position_R[some]], 1, size).T
+    tokens_BT = row_batches.pad([text.ids_T for text in chosen], size, length)
     batch = {
       'tokens_BT': tokens_BT,
-      'types_BT': row_batches.pad([text.types_T for text, _ in chosen], size, length),
-      'valid_BT': row_batches.valid([lengths[k] for k in some], size, length),
+      'types_BT': row_batches.pad([text.types_T for text in chosen], size, length),
+      'valid_BT': row_batches.valid(lengths_R[some], size, length),
       'order_BT': (np.arange(length) == positions_B1).astype(np.int32),
       'positions_BP': positions_B1,
       'targets_BP': np.take_along_axis(tokens_BT, positions_B1, axis=1),

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 Done = Callable[[int], object]  # is called with the number of tokens scored since the last call
 
-_TOKENS = 8192  # positions of a batch
+_TOKENS = 16_384  # positions of a batch
+_CPU_TOKENS = 2048  # on a CPU, whose caches hold the activations of as many
 _LOGITS = 1 << 25  # elements of a batch's logits
 _STEP = 4  # rows are padded to a multiple of this, or to the next eighth of a power of two
+_MANY = 1 << 19  # positions of rows of similar length from which they are not padded: that costs more than compiling
 
 
 class Row(NamedTuple):
@@ -64,26 +67,33 @@ def padded_length(length: int, most: int | None = None) -> int:
 
 
 def batches(
-  lengths: Sequence[int], *, most: int | None = None, classes: int = 1, tokens: int = _TOKENS
+  lengths: Sequence[int] | np.ndarray, *, most: int | None = None, classes: int = 1
 ) -> Iterator[tuple[np.ndarray, int, int]]:
   """Yield (indices of the rows of a batch, number of its rows, its length), rows of similar length together.
 
-  The number of rows is a power of two, at least that of the indices; the other rows are padding.
+  The number of rows is a power of two, and equal for all batches of a length; rows beyond the indices are padding.
 
   Args:
     lengths: tokens of each row.
     most: positions of the model; None: any number.
     classes: logits of a row, for all positions with a logit together divided by its length.
-    tokens: positions of a batch.
   """
-  padded = np.asarray([padded_length(max(1, length), most) for length in lengths])
+  tokens = _CPU_TOKENS if jax.default_backend() == 'cpu' else _TOKENS
+  padded = _padded_lengths(np.maximum(1, np.asarray(lengths, np.int64)), most)
   for length in np.unique(padded).tolist():
     indices = np.flatnonzero(padded == length)
     fit = max(1, min(tokens, _LOGITS // max(1, classes)) // length)
-    rows = 1 << (fit.bit_length() - 1)
+    rows = min(1 << (fit.bit_length() - 1), 1 << (len(indices) - 1).bit_length())
     for start in range(0, len(indices), rows):
-      some = indices[start : start + rows]
-      yield some, min(rows, 1 << (len(some) - 1).bit_length()), length
+      yield indices[start : start + rows], rows, length
+
+
+def _padded_lengths(lengths: np.ndarray, most: int | None) -> np.ndarray:
+  """Return the length of each padded row."""
+  padded_of = np.asarray([padded_length(max(1, n), most) for n in range(int(lengths.max(initial=0)) + 1)])
+  padded = padded_of[lengths]
+  positions = np.bincount(padded, padded)
+  return np.where(positions[padded] >= _MANY, lengths, padded)
 
 
 def pad(arrays: Sequence[np.ndarray], rows: int, length: int, fill: int = 0) -> np.ndarray:
@@ -94,7 +104,7 @@ def pad(arrays: Sequence[np.ndarray], rows: int, length: int, fill: int = 0) -> 
   return out
 
 
-def valid(lengths: Sequence[int], rows: int, length: int) -> np.ndarray:
+def valid(lengths: Sequence[int] | np.ndarray, rows: int, length: int) -> np.ndarray:
   """Return which positions are tokens, (rows, length) bool; rows of padding have one, so that all see a token."""
   counts_B = np.ones(rows, np.int64)
   counts_B[: len(lengths)] = lengths
