@@ -98,10 +98,11 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
   with (
     work_directory.watch(workdir),
     work_directory.lock(workdir),
-    manager.Checkpoints(workdir / 'checkpoints', run.checkpoint) as checkpoints,
+    manager.Checkpoints(workdir / 'checkpoints', run.checkpoint, words=session.words) as checkpoints,
   ):
     session.restore(checkpoints, 'last')
     checkpoints.prune()
+    notes += training.past_words(session.words, session.done, checkpoints.steps())
     if missing := restore.missing_note(workdir, 'last', session.done, ''):
       notes.insert(0, missing)
     notes += [*rules, *build.notes(run.optim, session.total_steps, session.batches.steps), *begun]
@@ -162,7 +163,7 @@ class Session:
     self.objective = objectives.get(run.objective_name)
     plan = training.plan(run, corpus, engine.row_shards)
     self.batches, self.microbatches, self.total_steps = plan.batches, plan.microbatches, plan.total_steps
-    self.notes = plan.notes
+    self.notes, self.words = plan.notes, plan.words
     self.rows = engine.process_rows(self.batches.padded_rows)
     self.validation = pipeline.batches(run.data, corpus, 'valid', pipeline.EVAL_SEED, train=False)
     self.progress, self.done = Progress(), 0
@@ -288,7 +289,7 @@ class Session:
         finished, stopping = self.is_finished(), stop.requested(self.done)
         self.progress.seconds = time.monotonic() - started
         planned = score is not None or finished or checkpoints.is_planned(self.done)
-        if planned or stopping or checkpoints.is_late(self.done):
+        if planned or stopping or checkpoints.is_kept(self.done) or checkpoints.is_late(self.done):
           self._check_finite()
           self.save(checkpoints, logger, score, block=finished or stopping, planned=planned)
         if finished:

@@ -138,7 +138,7 @@ def killed_again_and_again(root, model, workdir, *more, kills, seed, devices=(1,
   finish(start(root, model, workdir, *more, devices=devices[kills % len(devices)]))
 
 
-def test_killed_run_ends_bit_equal(root, tmp_path):
+def test_killed_run_ends_bit_equal(root, tmp_path, capsys):
   # Only the run that is killed needs a process of its own; on a text this small, reading and scoring take no time.
   draw = random.Random(0)
   rows = (' '.join(draw.choices(('one', 'two', 'three', 'four'), k=9)) for _ in range(200))
@@ -146,6 +146,7 @@ def test_killed_run_ends_bit_equal(root, tmp_path):
   (tmp_path / 'text/a.txt').write_text('\n\n'.join(rows))
   settings = ('model.N=1', 'data.batch_size=8', 'data.length=8', 'data.dataset=text_files')
   settings += (f'data.manual_dir={tmp_path}/text', 'train.steps=24', 'train.eval_every=9')
+  settings += ('checkpoint.at_words=(100,300,800,900)',)
   small = [f'--config.{setting}' for setting in settings]
   argv = lambda name: command('rnn_lm', tmp_path / name, *small)[3:]
   assert main.main(argv('whole')) == 0
@@ -158,6 +159,12 @@ def test_killed_run_ends_bit_equal(root, tmp_path):
   assert step == same_step == 24
   jax.tree.map(np.testing.assert_array_equal, whole, again)
   assert steps_logged(tmp_path / 'whole') == steps_logged(tmp_path / 'killed')
+  kept = manager.kept(tmp_path / 'whole')
+  assert [words for _, words in kept] == [100, 300, 800, 900] and kept == manager.kept(tmp_path / 'killed')
+  assert {step for step, _ in kept} < {*manager.steps(tmp_path / 'killed/checkpoints')}
+  capsys.readouterr()
+  assert main.main(['runs', str(tmp_path / 'killed')]) == 0
+  assert f'300 words (step {kept[1][0]})' in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ time once that many were written.
 
 A checkpoint is planned if only its step triggered the save, and interim if the clock or a signal did. Interim
 checkpoints do not displace planned ones, so an interrupted run leaves the same planned checkpoints as an uninterrupted
-one.
+one. Checkpoints at given numbers of training words (`at_words`) are never deleted and displace none.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ import numpy as np
 from etils import epath
 from jax.experimental import multihost_utils
 
-from lmx import storage
+from lmx import ranges, storage
 from lmx.checkpoint import orbax_format
 from lmx.checkpoint.orbax_format import Entry, Tree
 from lmx.errors import InputError
@@ -54,6 +54,9 @@ class Config:
     asynchronous: write copies of the arrays in the background while training continues.
     verify: check the files before reading them, and every array's checksum afterwards.
     timeout_seconds: time in seconds after which one write counts as failed.
+    at_words: numbers of training words after which the checkpoint is kept for good, next to `keep_last` and
+      `keep_best`. Words are those of the training split as `lmx prepare` prints them, and those of every epoch count.
+      An epoch's words are spread evenly over its updates; the first update with at least this many words is kept.
   """
 
   every_steps: int = 500
@@ -63,6 +66,7 @@ class Config:
   asynchronous: bool = True
   verify: bool = True
   timeout_seconds: int = 1200
+  at_words: Annotated[tuple[Annotated[int, ranges.Limits(1)], ...], ranges.Distinct()] = ()
 
   def __post_init__(self) -> None:
     if self.keep_last < 2:
@@ -93,6 +97,29 @@ def _best(documents: dict[Entry, dict[str, Any]]) -> list[Entry]:
   metrics = {entry: document.get('metric') for entry, document in documents.items()}
   measured = {entry: metric for entry, metric in metrics.items() if metric is not None and math.isfinite(metric)}
   return sorted(measured, key=lambda entry: (measured[entry], entry))
+
+
+def _kept(documents: Mapping[Entry, Mapping[str, Any]]) -> dict[Entry, int]:
+  """Return the checkpoints that are kept for good, with their numbers of training words, in ascending order."""
+  return {entry: documents[entry]['words'] for entry in sorted(documents) if 'words' in documents[entry]}
+
+
+def kept(workdir: str | os.PathLike[str]) -> list[tuple[int, int]]:
+  """Return (step, training words) of each intact checkpoint of `checkpoint.at_words` in a work directory, in order."""
+  directory = _absolute(workdir) / 'checkpoints'
+  documents, _ = orbax_format.documents(directory, orbax_format.entries(directory))
+  return sorted({(step, words) for (step, _), words in _kept(documents).items()})
+
+
+def step_of(workdir: str | os.PathLike[str], which: Which) -> Which:
+  """Return `which` with a step for 'words:N', which `checkpoint.at_words` has kept, and an int for a step in text."""
+  text = str(which)
+  if not text.startswith('words:'):
+    return int(text) if text.isdecimal() else which
+  steps = {f'words:{words}': step for step, words in kept(workdir)}
+  if text not in steps:
+    raise InputError(f'--which: got {text}; expected one of {", ".join(steps) or "none"} in {workdir}')
+  return steps[text]
 
 
 def _planned(documents: dict[Entry, dict[str, Any]]) -> list[Entry]:
@@ -294,17 +321,24 @@ def remove_leftovers(directory: str | os.PathLike[str]) -> None:
 class Checkpoints:
   """The checkpoints of one run. Every process calls every method; process 0 deletes and renames."""
 
-  def __init__(self, directory: str | os.PathLike[str], cfg: Config | None = None, warn: Warn = stderr_warn) -> None:
+  def __init__(
+    self,
+    directory: str | os.PathLike[str],
+    cfg: Config | None = None,
+    warn: Warn = stderr_warn,
+    words: Mapping[int, int] | None = None,
+  ) -> None:
     """Open a directory; entering the context creates it.
 
     Args:
       directory: where the checkpoints are.
       cfg: the `checkpoint` section.
       warn: called with each warning (a damaged checkpoint).
+      words: number of training words of each step of `checkpoint.at_words`, whose checkpoint is kept for good.
     """
     self.directory = _absolute(directory)
     self.cfg = Config() if cfg is None else cfg
-    self._warn = warn
+    self._warn, self._words = warn, dict(words or {})
     self._writer = orbax_format.Writer(self.cfg.timeout_seconds, copies=self.cfg.asynchronous)
     self._pending: Entry | None = None
     self._needed = 0  # bytes of the write in progress
@@ -328,6 +362,10 @@ class Checkpoints:
   def is_planned(self, step: int) -> bool:
     """Return True if `every_steps` requires a save after `step` steps."""
     return step % self.cfg.every_steps == 0
+
+  def is_kept(self, step: int) -> bool:
+    """Return True if `at_words` requires a save after `step` steps."""
+    return step in self._words
 
   def is_late(self, step: int) -> bool:
     """Return True if `every_seconds` has passed since the last save.
@@ -379,7 +417,8 @@ class Checkpoints:
     self._pending = (int(step), attempt)
     self._needed = sum(leaf.nbytes for leaf in flat.values())
     metric = None if metric is None else float(metric)
-    body = {'step': int(step), 'metric': metric, 'planned': planned, 'meta': meta}
+    body: dict[str, Any] = {'step': int(step), 'metric': metric, 'planned': planned, 'meta': meta}
+    body |= {'words': self._words[step]} if self.is_kept(step) else {}
     try:
       self._writer.start(self.directory / orbax_format.name(self._pending), flat, body, dtype)
     except Exception as e:
@@ -459,7 +498,7 @@ class Checkpoints:
         f'checkpoint {self.directory / orbax_format.name(entry)} is damaged and does not count for keep_last ({reason})'
       )
     entries = [entry for entry in entries if entry not in damaged]
-    retained = {*entries[-last:], *_planned(documents)[-last:], committed}
+    retained = {*entries[-last:], *_planned(documents)[-last:], *_kept(documents), committed}
     if self.cfg.keep_best:
       retained |= set(_best(documents)[:1])
     for entry in orbax_format.entries(self.directory):

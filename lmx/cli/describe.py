@@ -13,6 +13,7 @@ from typing import Any
 
 from lmx import ranges, storage
 from lmx.benchmark.task import build_task, resolve_length
+from lmx.cli import runs
 from lmx.errors import InputError
 
 _BATCH = 8
@@ -60,6 +61,10 @@ def run(args: argparse.Namespace) -> int:
     print(f'training, {training["updates"]:,} updates of {_shape(task, batch, length)} {task.unit}s')
     print(f'  {"operations":28} {_quantity(training["training_flops"], 1000, "FLOP"):>16}')
     print()
+  kept = runs.read_kept(args.workdir) if run and run.checkpoint.at_words else []
+  if kept:
+    print(f'checkpoints kept at {runs.describe_kept(kept)}')
+    print()
   for line in totals(task):
     print(line)
   if args.output:
@@ -68,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     heads, body = counts(task)
     every = body + sum(heads.values())
     record = {'model': name, 'parameters': body, 'parameters_with_heads': every, 'heads': heads}
-    run_log.write_json(args.output, record | training)
+    run_log.write_json(args.output, record | training | ({'kept': kept} if kept else {}))
   return 0
 
 

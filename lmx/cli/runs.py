@@ -3,7 +3,8 @@
 A run is finished (it has results.json), running (a process holds its lock), stopped (the same `lmx train` command
 resumes it), imported, or damaged: the reason is below the table, and the exit code is 2 if all are. On a bucket, where
 there are no locks, a running run is shown as stopped. The step is the last one logged or saved, out of the run's total
-updates. The metric of an unfinished run is from its last validation.
+updates. The metric of an unfinished run is from its last validation. Checkpoints that `checkpoint.at_words` keeps are
+below the table.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import contextlib
 import datetime
 import math
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lmx import documents, records, storage
@@ -84,8 +85,10 @@ def read_row(workdir: Any, metric: str = '') -> dict[str, Any]:
   value = (results or (valid[-1] if valid else {})).get(name)
   imported = 'imported_from' in data and not log
   reached = max([record['step'] for record in log] + [records.last_checkpoint(workdir), results.get('steps', 0)])
+  at_words = records.read_setting(workdir, 'checkpoint', 'at_words')
   return _row(
     workdir,
+    kept=read_kept(workdir) if at_words else [],
     model=f'{model.get("name")} {model.get("variant", "")}'.strip(),
     state='finished' if results else 'imported' if imported else 'running' if is_locked(workdir) else 'stopped',
     step=reached,
@@ -98,7 +101,19 @@ def read_row(workdir: Any, metric: str = '') -> dict[str, Any]:
 
 def _row(workdir: Any, **shown: Any) -> dict[str, Any]:
   row = dict.fromkeys(('model', 'state', 'step', 'steps', 'valid_loss', 'metric', 'value'))
-  return {'run': str(workdir), **row, **shown, 'changed': _changed(workdir)}
+  return {'run': str(workdir), **row, 'kept': [], **shown, 'changed': _changed(workdir)}
+
+
+def read_kept(workdir: Any) -> list[tuple[int, int]]:
+  """Return (step, words) of the checkpoints that `checkpoint.at_words` keeps."""
+  from lmx.checkpoint import manager
+
+  return manager.kept(workdir)
+
+
+def describe_kept(kept: Sequence[tuple[int, int]]) -> str:
+  """Return the checkpoints at given numbers of words as text."""
+  return ', '.join(f'{words:,} words (step {step:,})' for step, words in kept)
 
 
 def _changed(workdir: Any) -> float:
@@ -143,5 +158,7 @@ def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
       for i, (text, width) in enumerate(zip(line, widths, strict=True))
     ).rstrip()
   for row in rows:
+    if row['kept']:
+      yield f'{row["run"]}: kept at {describe_kept(row["kept"])}'
     if 'error' in row:
       yield f'{row["run"]}: {row["error"]}'

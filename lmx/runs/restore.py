@@ -87,8 +87,8 @@ def load(
 
   Args:
     workdir: the run's work directory.
-    which: 'best' by `train.best_by` (the last checkpoint if there was no validation), 'last', a step (int or text), or
-      'average', the mean of the newest `evaluation.average` checkpoints.
+    which: 'best' by `train.best_by` (the last checkpoint if there was no validation), 'last', a step (int or text),
+      'words:N', kept by `checkpoint.at_words`, or 'average', the mean of the newest `evaluation.average` checkpoints.
     overrides: `section.key=value`, such as data.eval_batch_size=1.
     replacement: a resolved config whose name, data, objective and evaluation replace the run's own; the tokenizer stays
       the run's.
@@ -106,7 +106,7 @@ def load(
   run = config_lib.to_run(config, workdir=workdir)
   run = dataclasses.replace(run, data=run_files.with_own_words(run.data, workdir))
   directory = workdir / 'checkpoints'
-  which = int(which) if str(which).isdecimal() else which
+  which = manager.step_of(workdir, which)
   shapes = jax.eval_shape(functools.partial(init.init_params, run), jax.random.key(0))
   layout = init.stored_layout(run, shapes)
   average_shapes = jax.eval_shape(functools.partial(build.average, run.optim), shapes)

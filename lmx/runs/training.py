@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -68,12 +68,14 @@ class Plan:
     microbatches: see `Division`.
     total_steps: number of updates.
     notes: lines for the log.
+    words: see `steps_of_words`.
   """
 
   batches: Batches
   microbatches: int
   total_steps: int
   notes: tuple[str, ...]
+  words: Mapping[int, int]
 
 
 def plan(run: schema.Run, corpus: Any, row_shards: int) -> Plan:
@@ -91,7 +93,57 @@ def plan(run: schema.Run, corpus: Any, row_shards: int) -> Plan:
   total_steps = run.train.steps or max(1, batches.steps_in(run.train.epochs))
   check_range('train.epochs, as updates,', total_steps, 1, 2**31)  # counted in an int32
   notes = (*batches.notes, *division.notes)
-  return Plan(batches.pad_rows(division.multiple), division.microbatches, total_steps, notes)
+  words = steps_of_words(run.checkpoint.at_words, batches, corpus.split('train').counts.get('words', 0), total_steps)
+  return Plan(batches.pad_rows(division.multiple), division.microbatches, total_steps, notes, words)
+
+
+def steps_of_words(amounts: Sequence[int], batches: Batches, words: int, total_steps: int) -> dict[int, int]:
+  """Return {updates: training words} for each number of words in `checkpoint.at_words`, in ascending order.
+
+  Args:
+    amounts: numbers of words.
+    batches: of the training split.
+    words: its words; 0 if unknown.
+    total_steps: number of updates.
+
+  Raises:
+    InputError: the words are unknown, the run reads fewer, or two numbers are reached by the same update.
+  """
+  if amounts and not words:
+    raise InputError(
+      f'checkpoint.at_words: got {amounts[0]:,} with {batches.split} data whose words are not counted; expected text '
+      'without data.fraction and data.train_documents; limit the text by data.words instead'
+    )
+  epoch = words * batches.passes
+  steps: dict[int, int] = {}
+  for amount in sorted(amounts):
+    whole, rest = divmod(amount, epoch)
+    first = batches.steps_in(whole)
+    step = max(1, first + -(-rest * (batches.steps_in(whole + 1) - first) // epoch))
+    if step > total_steps:
+      raise InputError(
+        f'checkpoint.at_words: got {amount:,}, which update {step:,} reaches; expected at most the words of '
+        f'{total_steps:,} updates, {epoch:,} in an epoch; remove it, or set train.epochs'
+      )
+    if step in steps:
+      raise InputError(
+        f'checkpoint.at_words: got {steps[step]:,} and {amount:,}, both reached by update {step:,}; expected numbers '
+        'that are further apart; remove one'
+      )
+    steps[step] = amount
+  return steps
+
+
+def past_words(words: Mapping[int, int], done: int, saved: Sequence[int]) -> list[str]:
+  """Return a line for the log if a resumed run has no checkpoint at some of its `words` any more.
+
+  Args:
+    words: see `steps_of_words`.
+    done: updates made.
+    saved: steps with a checkpoint.
+  """
+  past = [f'{amount:,}' for step, amount in words.items() if step <= done and step not in saved]
+  return [f'checkpoint.at_words: the run is past {", ".join(past)}; no checkpoint is kept for them'] * bool(past)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -138,6 +138,23 @@ def test_interim_checkpoints_do_not_evict_scheduled_ones(tmp_path):
   assert checkpoints.steps() == manager.planned_steps(tmp_path / 'interim') == [3, 4]
 
 
+def test_checkpoints_at_words_are_never_deleted(tmp_path):
+  state = {'x': jnp.ones(3)}
+  with manager.Checkpoints(tmp_path / 'checkpoints', words={2: 1000, 4: 2000}) as checkpoints:
+    for step in range(1, 8):
+      checkpoints.save(step, state, {}, planned=step % 2 == 1)
+    checkpoints.wait()
+    assert checkpoints.steps() == [2, 4, 5, 6, 7]  # two of them, the last two, and the last two planned ones
+  assert manager.kept(tmp_path) == [(2, 1000), (4, 2000)] and manager.kept(tmp_path / 'none') == []
+  assert manager.planned_steps(tmp_path / 'checkpoints') == [5, 7]  # those that an average takes
+  with manager.Checkpoints(tmp_path / 'checkpoints') as checkpoints:  # also where the setting is gone
+    checkpoints.save(8, state, {})
+  assert manager.kept(tmp_path) == [(2, 1000), (4, 2000)]
+  assert [manager.step_of(tmp_path, which) for which in ('words:2000', '7', 'best')] == [4, 7, 'best']
+  with pytest.raises(InputError, match='--which: got words:3; expected one of words:1000, words:2000'):
+    manager.step_of(tmp_path, 'words:3')
+
+
 def test_two_verified_checkpoints_exist_during_a_write(tmp_path, monkeypatch):
   save_steps(tmp_path, 1, 2)
   seen = []

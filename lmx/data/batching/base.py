@@ -45,11 +45,13 @@ class Batches(abc.ABC):
     padded_rows: rows of the largest batch, including those that `pad_rows` adds.
     protocol: text for an evaluation's protocol, in addition to batching, rows and length.
     unit: name of the positions, in the plural.
+    passes: number of passes over the text of the split in an epoch.
   """
 
   LEAST = 2  # minimum number of tokens per split: one input and one target
   stateful = False
   unit = 'tokens'
+  passes = 1
   notes: tuple[str, ...] = ()
   unlabelled = 0
   groups = 1

@@ -265,6 +265,7 @@ class Pairs(Batches):
     self._starts_V = tokenizer.starts_word(np.append(tokenizer.cls_id, vocabulary))[1:] if whole_word else None
     self._replacements = vocabulary if random_specials else np.setdiff1d(vocabulary, _specials(tokenizer))
     lengths = self._spans.a_length_I.astype(np.int64) + self._spans.b_length_I + 3
+    self.passes = duplicates
     self._set_size(len(lengths), int(lengths.sum()), f'about {batch_size * length}')
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
