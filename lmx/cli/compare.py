@@ -13,7 +13,7 @@ import argparse
 import json
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lmx import records
@@ -99,8 +99,7 @@ def _lines(systems: Sequence[System], found: Sequence[Compared], metric: str, te
   """Return the comparison as a table, followed by the tests."""
   first, several = systems[0], len(found) > 2 and correction != 'none'
   rows = first.results[0].get('rows') if all(one.rows is not None for one in systems) else None
-  counted = f', {rows["count"]:,} {rows["unit"]}' if rows else ''
-  counted += f', tests over {_unit(rows, metric)}s' if rows and _unit(rows, metric) else ''
+  counted = f', {rows["count"]:,} {rows["unit"]}{_tested(first, metric)}' if rows else ''
   results = first.results[0]
   width = max(len(one.name) for one in found)
   head = (
@@ -123,11 +122,15 @@ def _lines(systems: Sequence[System], found: Sequence[Compared], metric: str, te
   return [*lines, *_notes(systems)]
 
 
-def _unit(rows: Mapping[str, Any], metric: str) -> str:
-  """Return the unit over which a metric is tested, '' for a row."""
+def _tested(system: System, metric: str) -> str:
+  """Return the number of units that determine a metric with their name, '' if these are all rows."""
   from lmx.evaluation import rows as row_files
 
-  return row_files.get(rows['kind']).UNITS.get(metric, '')
+  assert system.rows is not None
+  about = system.results[0]['rows']
+  count = len(row_files.measure(metric, system.rows[0], system.results[0]).values)
+  unit = row_files.get(about['kind']).UNITS.get(metric, about['unit'])
+  return '' if count == about['count'] else f', tested over {count:,} {unit}'
 
 
 def _notes(systems: Sequence[System]) -> list[str]:

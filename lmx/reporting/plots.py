@@ -249,7 +249,8 @@ def pairs_curve(path: Any, points: Sequence[Mapping[str, Any]]) -> None:
   (line,) = axes.plot(x, percent([point['accuracy'] for point in points]), marker='o', lw=2.2, label='all paradigms')
   low, high = percent([point['interval'] for point in points]).T
   axes.fill_between(x, low, high, color=line.get_color(), alpha=0.2, lw=0)
-  for name in [one['name'] for one in points[0]['fields']]:
+  fields = [one['name'] for one in points[0]['fields']]
+  for name in fields if len(fields) > 1 else ():
     each = [one['accuracy'] for point in points for one in point['fields'] if one['name'] == name]
     if len(each) == len(points):
       axes.plot(x, percent(each), marker='.', lw=1, label=_escape(name.replace('_', '-')))

@@ -210,9 +210,11 @@ def test_comparison_over_paradigms_and_over_pairs(run, found, tmp_path, capsys):
     )
   capsys.readouterr()
   assert main.main(['compare', str(tmp_path / 'a'), str(tmp_path / 'b')]) == 0
-  assert 'accuracy on blimp/all, 7 pairs, tests over paradigms' in capsys.readouterr().out
+  assert 'accuracy on blimp/all, 7 pairs, tested over 3 paradigms\n' in capsys.readouterr().out
   assert main.main(['compare', str(tmp_path / 'a'), str(tmp_path / 'b'), '--metric=accuracy_pairs']) == 0
   assert 'accuracy_pairs on blimp/all, 7 pairs\n' in capsys.readouterr().out
+  assert main.main(['compare', str(tmp_path / 'a'), str(tmp_path / 'b'), '--metric=accuracy_islands']) == 0
+  assert 'accuracy_islands on blimp/all, 7 pairs, tested over 2 pairs\n' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

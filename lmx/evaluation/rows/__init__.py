@@ -46,7 +46,7 @@ class Rows:
     collect: (subject, outputs of the objective's part of the evaluation) -> (rows in the order of the split, their
       unit in the plural). A row has 'row', its number from 0.
     measure: (metric, rows, results) -> the metric as a function of these rows, None if they do not determine it.
-    UNITS: unit, in the singular, over which a metric is tested if that is not a row.
+    UNITS: units, in the plural, of a metric that is tested over other units than rows.
   """
 
   TRUTH: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ import numpy as np
 from lmx.evaluation.rows import Measure, Row, column
 
 TRUTH = ('paradigm', 'pair', 'good', 'bad')
-UNITS = {'accuracy': 'paradigm', 'accuracy_per_token': 'paradigm'}
+UNITS = {'accuracy': 'paradigms', 'accuracy_per_token': 'paradigms'}
 
 
 def collect(subject: Any, outputs: Sequence[Any]) -> tuple[list[dict[str, Any]], str]:

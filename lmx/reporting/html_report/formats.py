@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-_SPELLED = {'bleu': 'BLEU', 'chrf': 'chrF', 'f1': 'F1', 'mlm': 'MLM', 'nsp': 'NSP', 'lr': 'learning rate'}
+_SPELLED = {'bleu': 'BLEU', 'chrf': 'chrF', 'f1': 'F1', 'mlm': 'MLM', 'npi': 'NPI', 'nsp': 'NSP', 'lr': 'learning rate'}
 _NONFINITE = {'nan': 'NaN', 'inf': '∞', '-inf': '−∞', 'Infinity': '∞', '-Infinity': '−∞'}
 
 
