@@ -256,7 +256,8 @@ class Pairs(Batches):
     if missing:
       raise InputError(
         f'data.tokenizer: got one without the special tokens {", ".join(missing)}; expected them for '
-        'sentence pairs; set data.tokenizer=wordpiece'
+        'sentence pairs; set data.tokenizer=wordpiece, or data.special_tokens=("<pad>","<cls>","<sep>","<mask>") with '
+        'data.tokenizer=bpe'
       )
     self._dynamic, self._mask_prob, self._max_predictions = dynamic, mask_prob, max_predictions
     self._left_to_right, self._shares = left_to_right, {'mask_share': mask_share, 'random_share': random_share}

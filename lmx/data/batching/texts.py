@@ -80,10 +80,10 @@ class Config(bucketed.Config):
 def check(data: Any) -> None:
   """Raise InputError if the `data` section does not fit."""
   cfg = data.batching
-  if cfg.form == 'bert' and data.tokenizer != 'wordpiece':
+  if cfg.form == 'bert' and data.tokenizer != 'wordpiece' and not {'<cls>', '<sep>'} <= {*data.special_tokens}:
     raise InputError(
       f'data.tokenizer: got "{data.tokenizer}" with data.batching.form "bert"; expected "wordpiece", '
-      'with [CLS] and [SEP]'
+      'with [CLS] and [SEP], or <cls> and <sep> in data.special_tokens'
     )
   if cfg.form == 'gpt' and len(data.special_tokens) != 3:
     raise InputError(

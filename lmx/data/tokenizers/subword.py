@@ -127,7 +127,7 @@ class Bpe(_Subwords):
 
   A byte that is not UTF-8, such as where a byte stream is split inside a character, is a surrogate in the text, as with
   Python's `surrogateescape`. It is a separate token. A vocabulary that prepends a space to a text (`space_first`) also
-  adds one after such a byte.
+  adds one after such a byte. `<pad>`, `<cls>`, `<sep>` and `<mask>` of `data.special_tokens` have these roles.
   """
 
   kind = 'bpe'
@@ -136,6 +136,9 @@ class Bpe(_Subwords):
     super().__init__(model, special, special_in_text=special_in_text)
     self.eos_id, self.bos_id = (
       _end_of_text(model, self.special.get(role, subword_models.END_OF_TEXT)) for role in ('eos', 'bos')
+    )
+    self.pad_id, self.cls_id, self.sep_id, self.mask_id = (
+      model.token_to_id(self.special.get(role, f'<{role}>')) for role in ('pad', 'cls', 'sep', 'mask')
     )
     if model.pre_tokenizer and not self.space_first:
       self.space_first = model.pre_tokenizer.pre_tokenize_str('x')[0][0] == 'Ġx'

@@ -67,6 +67,18 @@ def pieces(corpus, row):
   return [corpus.tokenizer.id_to_token(int(i)) for i in row['tokens_BT'][row['valid_BT']]]
 
 
+def test_bert_form_reads_byte_level_bpe_with_its_special_tokens(folder):
+  subwords = dict(tokenizer='bpe', special_tokens=('<pad>', '<cls>', '<sep>', '<mask>'), vocab_size=300)
+  corpus, batches = load(folder, train=False, **subwords)
+  tokenizer = corpus.tokenizer
+  ids = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
+  assert tokenizer.ids_to_tokens(ids) == ['<pad>', '<cls>', '<sep>', '<mask>']
+  first = pieces(corpus, by_index(batches)[0])
+  assert (first[0], first[-1], first.count('<sep>')) == ('<cls>', '<sep>', 2)
+  with pytest.raises(InputError, match='<cls> and <sep> in data.special_tokens'):
+    load(folder, tokenizer='bpe')
+
+
 def test_bert_pairs_have_special_tokens_and_types(folder):
   corpus, batches = load(folder, train=False)
   found = by_index(batches)
