@@ -72,7 +72,13 @@ def run(args: argparse.Namespace) -> int:
 
     heads, body = counts(task)
     every = body + sum(heads.values())
-    record = {'model': name, 'parameters': body, 'parameters_with_heads': every, 'heads': heads}
+    record = {
+      'model': name,
+      'parameters': body,
+      'parameters_with_heads': every,
+      'parameters_without_embeddings': body - embeddings(task),
+      'heads': heads,
+    }
     run_log.write_json(args.output, record | training | ({'kept': kept} if kept else {}))
   return 0
 
@@ -203,7 +209,8 @@ def _quantity(number: float, base: int, unit: str) -> str:
 def totals(task: Any) -> list[str]:
   """Return a line of the heads, if there are any, and the last line: the parameters of the model without them."""
   heads, body = counts(task)
-  lines = []
+  tables = embeddings(task)
+  lines = [f'without embeddings  {body - tables:,}'] if tables else []
   if heads:
     each = ', '.join(f'{name} {count:,}' for name, count in heads.items())
     lines.append(f'heads, not in the total ({each})  {sum(heads.values()):,}')
@@ -222,6 +229,15 @@ def counts(task: Any) -> tuple[dict[str, int], int]:
   if statistics := sum(number for _, leaf, number in rows if leaf in names):
     heads['running statistics'] = statistics
   return heads | {f'objective {name}': flops.count(value) for name, value in shapes['objective'].items()}, body
+
+
+def embeddings(task: Any) -> int:
+  """Return the parameters of tables with a row for each token or position, the output layer's included."""
+  from lmx.benchmark import flops
+
+  names = {*task.model.VOCABULARY, *task.model.POSITIONS}
+  rows = flops.rows(task.shapes()['model'])
+  return sum(number for path, _, number in rows if path in names and path.split('/')[0] not in task.model.HEADS)
 
 
 def _leaves(model: Any) -> list[tuple[str, str, int]]:
