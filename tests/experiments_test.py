@@ -367,7 +367,8 @@ def check_rows(table: tables.Table) -> None:
     assert any(text in command for text in written for command in commands) or row.file == 'results'
     assert row.id.startswith(UNPRINTED) or published[row.id].metric in tables.METRICS[row.metric].printed, row.id
     assert math.isfinite(verdict.band(row, published.get(row.id))) or row.id.startswith(UNPRINTED)
-  used = {run.name for run in plans.sort_by_dependency(plans.read_from(table.rows), runs)}
+  tries = [name for choice in table.choices for name in choice.tries if name in runs]
+  used = {run.name for run in plans.sort_by_dependency([*plans.read_from(table.rows), *tries], runs)}
   assert used == set(runs), f'runs that no row is read from: {sorted(set(runs) - used)}'
 
 

@@ -1,42 +1,45 @@
-"""From word2vec to XLNet under one budget: every system has the same text, parameters, tokens, tasks and tries.
+"""From the NPLM to XLNet on one text: every system has the same tokenizer, parameters, tokens, tries and tasks.
 
-  python -m launch.tables lineage --data=trec=DIR --data=sst2=DIR                size=small: hours of two cores
-  python -m launch.tables lineage --options=size=base --data=text=DIR ...        days of one GPU, or a pod
+  python -m launch.tables lineage --data=corpus=DIR --data=blimp=DIR ...        runs a stage (docs/lineage.md)
+  lmx train --config=experiments/lineage/systems.py:gpt2,budget=4,lr=3e-3 --workdir=runs/gpt2 \\
+    --config.data.manual_dir=DIR
+  lmx train --config=experiments/lineage/systems.py:gpt2,stage=task,task=imdb --workdir=runs/imdb \\
+    --config.train.init_from=runs/gpt2 --config.data.manual_dir=DIR
 
-  lmx train --config=experiments/lineage/systems.py:bert --workdir=runs/bert
-  lmx train --config=experiments/lineage/systems.py:bert,stage=task,task=sst2 --workdir=runs/bert_sst2 \\
-    --config.train.init_from=runs/bert --config.data.manual_dir=DIR
+  variant         year  pre-training objective             on a task
+  nplm            2003  next subword from the last 8       mean, maximum and last of the hidden layer
+  lstm            2014  next subword                       the same of the last layer
+  awd_lstm        2017  next subword                       the same
+  elmo            2018  next and previous subword          frozen, its mixed layers added to an LSTM's inputs
+  gpt             2018  next subword                       last token, with the auxiliary language-model loss
+  bert            2018  masked subwords, next sentence     first token
+  gpt2            2019  next subword                       last token
+  transformer_xl  2019  next subword, with a memory        last token; a classifier is not in its paper
+  xlnet           2019  permutations (two streams)         last token
 
-Each variant is a system, as in its paper except for the size:
-
-  variant         pre-training objective                       on a task
-  word2vec        skip-gram with negative samples              initial word vectors of a bidirectional LSTM
-  elmo            next word, and previous word                 frozen, its mixed layers added to that LSTM's inputs
-  ulmfit          next subword (AWD-LSTM)                      tuned on the task's text (`stage=text`), then unfrozen
-  gpt             next subword (Transformer)                   fine-tuned, with the auxiliary language-model loss
-  bert            masked LM, next-sentence prediction          fine-tuned
-  transformer_xl  next subword, with a memory                  fine-tuned; a classifier is not in its paper
-  xlnet           permutation LM (two streams)                 fine-tuned
+Two further variants read words: `lstm_words` and `nplm_words`, with the 33,000 most frequent words. Their unknown words
+are counted. `tokenizer` is no system: n-gram models read its data.
 
   option   values
-  stage    pretrain, text (ulmfit only), task
-  size     small, medium, base: 1.3, 14 and 110 million parameters, equal within 3 percent; medium fits one GPU in
-           minutes a run
-  budget   16, 4, 1: times 0.26, 10 or 131 million tokens of pre-training
-  text     pre-training text: embedded (the default of small; it has the texts of `topics`, without labels) or files
-           (text of yours in data.manual_dir: train.txt ...)
-  task     trec (kinds of questions), sst2 (sentiment of sentences), topics (which package of Python)
-  rate     low, high: two rates are tried for every system
+  stage    pretrain, task
+  size     mini, small, medium, base: 3, 11, 25 and 85 million parameters without embeddings, equal within 3 percent
+  budget   1, 4, 16, 64: millions of tokens that GPT-2 reads
+  design   tokens: every system reads the budget's tokens; flops: every system has the operations of GPT-2's training,
+           as `lmx describe` counts them, and the number of tokens differs
+  lr       learning rate, one of 3e-5 to 1e-1; four are tried for every system
+  task     imdb (5,000 reviews, one epoch, the first 256 tokens), sst2 (67,349 phrases, one epoch)
 
-Options of another stage have no effect, because the table passes its `--options` to every run.
+Equal for all systems: the subwords (8,192 byte-level BPE, trained on the training text), the text, the parameters
+without embeddings, the tokens of an update, AdamW with a linear warm-up over 10% and cosine decay, clipping at 1, and
+the grid of rates. Not equal: the embeddings (LSTM and NPLM have wider ones), the order of the text, and the share of
+tokens that are predicted: BERT 15%, XLNet 1/6, ELMo each token twice.
 
-Small fine-tunes on 1,500 rows of a task, the same for every system, for four epochs; ULMFiT's `stage=text` reads their
-texts. Medium and base fine-tune on all rows for three epochs. Validation and test splits are complete.
-
-Subwords are WordPiece, trained on the pre-training text and shared by all systems except word2vec and ELMo. Those read
-words, with a vocabulary of the same size; ELMo reads them by characters. `lmx describe --workdir=DIR` prints the
-pre-training compute; skip-gram's is close to 0. It excludes ULMFiT's second stage and the tasks, and the parameter
-counts of word2vec and ELMo exclude the task LSTM.
+Deviations from the papers: the sizes; AdamW for all (the papers have SGD for NPLM, LSTM and AWD-LSTM, Adagrad for ELMo,
+Adam without decay for Transformer-XL), so AWD-LSTM has no averaged SGD, and its windows have one length. No dropout,
+except AWD-LSTM's and its penalties, at half of fastai's rates. NPLM has no direct connections. The LSTM's output is
+tied to its embedding. Every system reads BPE: BERT's paper has WordPiece, XLNet's SentencePiece. BERT has the
+next-sentence loss of its paper, and new masks each epoch. ELMo's characters are the bytes of a subword, its softmax is
+over all subwords. Transformer-XL has no adaptive softmax.
 """
 
 from __future__ import annotations
@@ -45,97 +48,63 @@ from typing import Any, NamedTuple
 
 from experiments import config, fine_tuning
 from experiments.bert import recipe as bert
-from experiments.elmo import recipe as elmo
 from experiments.gpt import recipe as gpt
 from experiments.ulmfit import recipe as ulmfit
-from experiments.word2vec import recipe as word2vec
 from experiments.xlnet import recipe as xlnet
 
-SYSTEMS = ('word2vec', 'elmo', 'ulmfit', 'gpt', 'bert', 'transformer_xl', 'xlnet')
-VARIANTS = (*SYSTEMS, 'tiny')
-TASKS = ('trec', 'sst2', 'topics')
-_DATA = {'topics': 'embedded_topics', 'trec': 'trec', 'sst2': 'sst2'}
+SYSTEMS = ('nplm', 'lstm', 'awd_lstm', 'elmo', 'gpt', 'bert', 'gpt2', 'transformer_xl', 'xlnet')
+WORD_SYSTEMS = ('nplm_words', 'lstm_words')
+VARIANTS = (*SYSTEMS, *WORD_SYSTEMS, 'tokenizer', 'tiny')
+RECURRENT = ('nplm', 'lstm', 'awd_lstm', 'elmo')
+BUDGETS = ('1', '4', '16', '64')
+DESIGNS = ('tokens', 'flops')
+RATES = ('1e-3', '3e-5', '1e-4', '3e-4', '3e-3', '1e-2', '3e-2', '1e-1')  # the default first
+TASKS = {'imdb': 'imdb', 'sst2': 'sst2_phrases'}
+SPECIAL_TOKENS = ('<pad>', '<cls>', '<sep>', '<mask>', *gpt.SPECIAL_TOKENS)
 
 
 class Size(NamedTuple):
-  """Sizes: vocabulary, then width, heads and layers of the Transformers, then rows and length of a batch, updates of
-  the least budget, dropout, rate of pre-training, then rates, most rows (0: all) and epochs of a task, then the fields
-  of the other systems."""
+  """Width, heads and layers of the Transformers; tokens of an update and length of a row; cells of the recurrent
+  systems and hidden units of the NPLM; ELMo's sizes; cells of its task LSTM, each way."""
 
-  V: int
   D: int
   H: int
   N: int
-  rows: int
+  tokens: int
   length: int
-  updates: int
-  dropout: float
-  lr: float
-  rates: tuple[float, float]
-  task_rows: int
-  epochs: float
-  awd: dict[str, int]
+  lstm: int
+  awd: int
+  nplm: int
   elmo: dict[str, Any]
-  vectors: int  # width of word2vec's
-  cells: int  # of the LSTM on a task, each way
+  task: int
 
 
 _FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))  # Peters et al. 2018, as released
+
+
+def _elmo(filters: Any, cells: int, projection: int, highways: int = 1) -> dict[str, Any]:
+  return {'filters': filters, 'cells': cells, 'projection': projection, 'highways': highways}
+
+
 SIZES = {
-  'small': Size(
-    4096,
-    128,
-    4,
-    4,
-    16,
-    64,
-    250,
-    0.0,
-    1e-3,
-    (3e-4, 1e-3),
-    1500,
-    4.0,
-    {'E': 128, 'D': 208, 'N': 3},
-    {'filters': ((1, 16), (2, 16), (3, 32), (4, 64)), 'cells': 332, 'projection': 80, 'highways': 1},
-    160,
-    96,
-  ),
-  'medium': Size(
-    8192,
-    384,
-    6,
-    6,
-    64,
-    128,
-    1250,
-    0.0,
-    5e-4,
-    (1e-4, 3e-4),
-    0,
-    3.0,
-    {'E': 384, 'D': 796, 'N': 3},
-    {'filters': _FILTERS[:5], 'cells': 1180, 'projection': 256, 'highways': 1},
-    840,
-    192,
-  ),
-  'base': Size(
-    30_000,
-    768,
-    12,
-    12,
-    256,
-    512,
-    1000,
-    0.1,
-    2.5e-4,
-    (2e-5, 5e-5),
-    0,
-    3.0,
-    {'E': 768, 'D': 1900, 'N': 4},
-    {'filters': _FILTERS, 'cells': 4096, 'projection': 512, 'highways': 2},
-    1810,
-    200,
-  ),
+  'mini': Size(256, 4, 4, 2048, 128, 444, 414, 771, _elmo(((1, 16), (2, 16), (3, 32), (4, 64)), 672, 128), 128),
+  'small': Size(384, 6, 6, 4096, 128, 815, 797, 1733, _elmo(_FILTERS[:5], 1440, 192), 192),
+  'medium': Size(512, 8, 8, 16_384, 256, 1255, 1259, 3078, _elmo(_FILTERS[:5], 2656, 256), 256),
+  'base': Size(768, 12, 12, 65_536, 512, 2305, 2381, 6921, _elmo(_FILTERS, 4096, 512), 384),
+}
+# Operations of a training step per token, as `lmx describe` counts them.
+OPERATIONS: dict[str, dict[str, float]] = {
+  'mini': {
+    'nplm': 56.9e6,
+    'lstm': 40.8e6,
+    'awd_lstm': 31.6e6,
+    'elmo': 35.5e6,
+    'gpt': 33.0e6,
+    'bert': 22.4e6,
+    'gpt2': 33.0e6,
+    'transformer_xl': 38.0e6,
+    'xlnet': 31.6e6,
+  },
 }
 
 
@@ -143,192 +112,178 @@ def get_config(arg: str = ''):
   system, options = config.parse_arg(
     arg,
     VARIANTS,
-    stage=('pretrain', 'text', 'task'),
+    stage=('pretrain', 'task'),
     size=tuple(SIZES),
-    budget=('16', '4', '1'),
-    text=('auto', 'embedded', 'files'),
-    task=TASKS,
-    rate=('low', 'high'),
+    budget=BUDGETS,
+    design=DESIGNS,
+    lr=RATES,
+    task=tuple(TASKS),
   )
-  small = {}
+  small: dict[str, Any] = {}
   if system == 'tiny':
-    system, small = 'bert', config.merge(config.tiny(), {'optim': {'warmup_fraction': 0.0}}).to_dict()
-  if options.stage == 'text' and system != 'ulmfit':
-    raise ValueError(f"stage=text is only for ulmfit, which learns a task's text first; {system} has no such stage")
-  size = SIZES[options.size]
-  own = options.stage == 'task' and system in ('word2vec', 'elmo')  # the task has its own model
-  make = {'pretrain': _pretrained, 'text': _task_text, 'task': _tuned}[options.stage]
+    system, small = 'gpt2', config.merge(config.tiny(), {'optim': {'warmup_fraction': 0.0}}).to_dict()
+    small['data'] |= {'vocab_size': 500, 'batching': {'stride': 32}}
+  size, kind = SIZES[options.size], system.removesuffix('_words')
+  if options.stage == 'task' and (system in WORD_SYSTEMS or system == 'tokenizer'):
+    raise ValueError(f'option "stage": got task with {system}; expected one of {", ".join(SYSTEMS)}')
+  own = options.stage == 'task' and system == 'elmo'  # the task has its own model
   base = {
     'name': f'lineage_{system}',
-    'model': {} if own else {'name': _MODEL.get(system, system), **_sizes(system, size)},
-    'data': {'tokenizer': 'wordpiece', 'vocab_size': size.V, 'lower_case': True},
+    'model': {} if own else _model(kind, size),
+    'data': _WORDS if system in WORD_SYSTEMS else _SUBWORDS,
     'train': {'log_every': 20},
     'evaluation': {'baselines': False},
     'samples': {'count': 0},
   }
-  return config.merge(base, make(system, size, options), small)
+  make = _tuned if options.stage == 'task' else _pretrained
+  return config.merge(base, make(kind, size, options), small)
 
 
-_MODEL = {'ulmfit': 'awd_lstm'}
-_WORDS: dict[str, dict[str, Any]] = {
-  'word2vec': {'tokenizer': 'words'},
-  'elmo': {'tokenizer': 'words', 'characters': 24, 'lower_case': False},
-}
+_SUBWORDS = {'tokenizer': 'bpe', 'vocab_size': 8192, 'special_tokens': SPECIAL_TOKENS}
+_WORDS = {'tokenizer': 'words', 'vocab_size': 33_000}
+_CHARACTERS = {'characters': 20}
 
 
-def _sizes(system: str, size: Size) -> dict[str, Any]:
+def _model(system: str, size: Size) -> dict[str, Any]:
   """Return the `model` section of the pre-training."""
   # The scale keeps the variance of a kernel's outputs at the papers' width of 768. With 0.02 at a width of 128, GPT and
   # Transformer-XL do not distinguish tokens in the first thousand updates.
-  rate, std = size.dropout, round(0.02 * (768 / size.D) ** 0.5, 3)
-  layers = {'D': size.D, 'H': size.H, 'N': size.N, 'init_std': std}
-  off = {'dropout': rate, 'dropout_attention': rate}
-  positions = {'D': size.D, 'T': 2 * size.length}
+  std = round(0.02 * (768 / size.D) ** 0.5, 3)
+  layers: dict[str, Any] = {'D': size.D, 'H': size.H, 'N': size.N}
+  positions = {**layers, 'T': 2 * size.length}
   # Relative positions need one more (D, D) matrix per layer: the feed-forward network is narrower by as much.
-  relative = {**layers, **off, 'F': 4 * size.D - size.D // 2, 'M': size.length}
+  relative = {**layers, 'init_std': std, 'F': 4 * size.D - size.D // 2, 'M': size.length}
+  off = {'dropout': 0.0, 'dropout_attention': 0.0}
   return {
-    'word2vec': {'variant': 'skipgram', 'D': size.vectors},
-    'elmo': {'variant': 'mini', **size.elmo, 'dropout': rate},
-    'ulmfit': {'variant': 'ptb', **size.awd, **ulmfit.regularization('fastai', times=0.5)},
-    'gpt': {'variant': 'base', **layers, **positions, **gpt.dropout(rate)},
-    'bert': {'variant': 'base', **layers, **positions, 'dropout_hidden': rate, 'dropout_attention': rate},
-    'transformer_xl': {'variant': 'wt103_base', **relative, 'cutoffs': (), 'fidelity': 'pytorch'},
-    'xlnet': {'variant': 'base', **relative, 'reuse': size.length // 2},
+    'nplm': {'name': 'nplm', 'variant': 'mlp9', 'n': 9, 'm': 2 * size.D, 'h': size.nplm},
+    'lstm': {'name': 'rnn_lm', 'variant': 'small', 'E': size.lstm, 'D': size.lstm, 'tied': True, 'init_scale': 0.05},
+    'awd_lstm': {
+      'name': 'awd_lstm',
+      'variant': 'ptb',
+      'E': size.D,
+      'D': size.awd,
+      **ulmfit.regularization('fastai', times=0.5),
+    },
+    'elmo': {'name': 'elmo', 'variant': 'mini', **size.elmo, 'dropout': 0.0},
+    'gpt': {'name': 'gpt', 'variant': 'base', **positions, 'init_std': std, **gpt.dropout(0.0)},
+    'bert': {
+      'name': 'bert',
+      'variant': 'base',
+      **positions,
+      'init_std': std,
+      'dropout_hidden': 0.0,
+      'dropout_attention': 0.0,
+    },
+    'gpt2': {'name': 'gpt2', 'variant': '124m', **positions, **gpt.dropout(0.0)},
+    'transformer_xl': {
+      'name': 'transformer_xl',
+      'variant': 'wt103_base',
+      **relative,
+      **off,
+      'cutoffs': (),
+      'fidelity': 'pytorch',
+    },
+    'xlnet': {'name': 'xlnet', 'variant': 'base', **relative, **off, 'reuse': size.length // 2},
+    'tokenizer': {'name': 'gpt2', 'variant': '124m', **positions},
   }[system]
+
+
+def tokens(system: str, size: str, budget: str, design: str) -> float:
+  """Return the tokens that a system reads in its pre-training."""
+  given = 1e6 * int(budget)
+  return given if design == 'tokens' else given * OPERATIONS[size]['gpt2'] / OPERATIONS[size][system]
+
+
+def updates(system: str, size: str, budget: str, design: str) -> int:
+  """Return the updates of a pre-training."""
+  return round(tokens(system, size, budget, design) / SIZES[size].tokens)
+
+
+def predicted(system: str, size: str) -> float:
+  """Return the predictions of a pre-training per token that it reads."""
+  length = SIZES[size].length
+  return {'bert': round(0.15 * length) / length, 'xlnet': (length // 6) / length, 'elmo': 2.0}.get(system, 1.0)
 
 
 def _pretrained(system: str, size: Size, options: Any) -> dict[str, Any]:
-  files = options.text == 'files' or (options.text == 'auto' and options.size != 'small')
-  steps = int(options.budget) * size.updates
+  length = size.length // 2 if system in RECURRENT else size.length
   batching: Any = {
-    'word2vec': {'name': 'skipgrams', 'chunk': 32},
     'elmo': 'both_ways',
-    'ulmfit': 'streams',
-    'gpt': {'name': 'windows', 'stride': size.length},
-    'bert': {'name': 'pairs', 'masking': 'dynamic', 'max_predictions': round(0.15 * size.length)},
-    'transformer_xl': 'streams',
-    'xlnet': {'name': 'permutations', 'reuse': size.length // 2},
-  }[system]
-  optim: dict[str, Any] = {
-    'optimizer': 'adamw',
-    'lr': size.lr,
-    'eps': 1e-6,
-    'weight_decay': 0.01,
-    'clip_norm': 1.0,
-    'groups': config.DECAY_MATRICES_ONLY,
-    'schedule': 'linear',
-    'warmup_fraction': 0.2,
-  }
-  if system == 'elmo':
-    optim = elmo.ADAGRAD
-  if system == 'ulmfit':
-    optim = _slanted(size)
-  if system == 'word2vec':
-    optim = word2vec.sgd('skipgram')
+    'bert': {'name': 'pairs', 'masking': 'dynamic', 'max_predictions': round(0.15 * length), 'dupe_factor': 1},
+    'xlnet': {'name': 'permutations', 'reuse': length // 2},
+  }.get(system, {'name': 'windows', 'stride': length // 2} if system in ('gpt', 'gpt2', 'tokenizer') else 'streams')
+  name = 'lstm' if system == 'tokenizer' else system
+  steps = updates(name, options.size, options.budget, options.design)
   return {
     'data': {
-      'dataset': 'text_files' if files else 'embedded',
-      **_WORDS.get(system, {}),
+      'dataset': 'text_files',
+      **(_CHARACTERS if system == 'elmo' else {}),
       'batching': batching,
-      'batch_size': size.rows,
-      'length': size.length,
+      'batch_size': size.tokens // length,
+      'length': length,
     },
-    'optim': optim,
+    'optim': {**_ADAMW, 'lr': float(options.lr), 'schedule': 'cosine', 'end_fraction': 0.1},
     'train': {'steps': steps, 'eval_every': steps},
-    'evaluation': {'which': 'last'},
+    'evaluation': {'which': 'last', 'split': 'valid'},
   }
 
 
-def _slanted(size: Size) -> dict[str, Any]:
-  """Return Adam and the schedule for both ULMFiT language models."""
-  return {
-    'optimizer': 'adam',
-    'b1': 0.8,
-    'b2': 0.99,
-    'lr': 4 * size.lr,
-    'clip_norm': 1.0,
-    'schedule': 'slanted_triangular',
-  }
-
-
-def _task_text(system: str, size: Size, options: Any) -> dict[str, Any]:
-  """Return ULMFiT's second stage (Howard and Ruder 2018, section 3.2): discriminative rates on the task's text."""
-  del system
-  return {
-    'data': {**_rows(size, options), 'batching': 'streams', 'batch_size': 16, 'length': size.length},
-    'optim': {**_slanted(size), 'layer_decay': 1 / 2.6},
-    'train': {'epochs': 4},
-  }
-
-
-def _rows(size: Size, options: Any) -> dict[str, Any]:
-  """Return the settings of a task's rows."""
-  return {'dataset': _DATA[options.task], 'train_documents': size.task_rows}
+_ADAMW: dict[str, Any] = {
+  'optimizer': 'adamw',
+  'b2': 0.95,
+  'eps': 1e-6,
+  'weight_decay': 0.01,
+  'clip_norm': 1.0,
+  'groups': config.DECAY_MATRICES_ONLY,
+  'warmup_fraction': 0.1,
+}
 
 
 def _tuned(system: str, size: Size, options: Any) -> dict[str, Any]:
-  lr = size.rates[options.rate == 'high']
+  length = {'imdb': 256, 'sst2': 64}[options.task]
   base: dict[str, Any] = {
     'objective': {'name': 'classify', 'metric': 'accuracy'},
-    'data': {**_rows(size, options), 'batch_size': 32, 'length': 64},
-    'train': {'epochs': size.epochs, 'init_parts': ('model',)},
+    'evaluation': {'split': 'valid'},
+    'data': {
+      'dataset': TASKS[options.task],
+      'train_documents': 5000 if options.task == 'imdb' else 0,
+      'batch_size': 32,
+      'length': length,
+      'batching': {'name': 'texts', 'form': 'plain', 'buckets': (length // 4, length // 2), **fine_tuning.ANY_LENGTH},
+    },
   }
-  if system in ('word2vec', 'elmo', 'ulmfit'):
-    base['data']['batching'] = {'name': 'documents', 'buckets': (16, 32, 48)}
-    return config.merge(base, _on_vectors(system, size, lr)).to_dict()
+  tuning = bert.fine_tuning('corrected', float(options.lr), 1.0)
+  if system == 'elmo':
+    return config.merge(base, tuning, _on_vectors(size)).to_dict()
+  if system in RECURRENT:
+    return config.merge(base, tuning, {'objective': {'bptt': 0, 'dropout_pooled': 0.1}}).to_dict()
   form = {'bert': 'bert', 'xlnet': 'xlnet'}.get(system, 'gpt')
-  marks = {'gpt': gpt.SPECIAL_TOKENS, 'xlnet': xlnet.SUBWORDS['special_tokens'], 'bert': ()}[form]
   head = {
     'bert': {**fine_tuning.LINEAR_HEAD, 'pooling': 'pooled'},
     'xlnet': xlnet.HEAD,
     'gpt': {**fine_tuning.LINEAR_HEAD, 'pooling': 'last', 'lm_weight': 0.5 if system == 'gpt' else 0.0},
   }[form]
-  memory = {'M': 0} if form == 'xlnet' or system == 'transformer_xl' else {}
-  tuned = {
-    'model': memory,
-    'objective': head,
-    'data': {
-      'special_tokens': marks,
-      'batching': {'name': 'texts', 'form': form, 'buckets': (16, 32, 48), **fine_tuning.ANY_LENGTH},
+  special_tokens = gpt.SPECIAL_TOKENS if form == 'gpt' else SPECIAL_TOKENS
+  return config.merge(
+    base,
+    tuning,
+    {
+      'model': {'M': 0} if system in ('transformer_xl', 'xlnet') else {},
+      'objective': head,
+      'data': {'special_tokens': special_tokens, 'batching': {'form': form}},
     },
-  }
-  return config.merge(base, bert.fine_tuning('corrected', lr, size.epochs), tuned).to_dict()
+  ).to_dict()
 
 
-def _on_vectors(system: str, size: Size, lr: float) -> dict[str, Any]:
-  """Return the task settings of the systems with a task LSTM."""
-  if system == 'ulmfit':
-    return {
-      'model': ulmfit.regularization('fastai', classifier=True, times=0.5),
-      'objective': {'dropout_pooled': 0.2},
-      'optim': {
-        'optimizer': 'adam',
-        'b1': 0.7,
-        'b2': 0.99,
-        'lr': 10 * lr,
-        'layer_decay': 1 / 2.6,
-        'clip_norm': 1.0,
-        'schedule': 'slanted_triangular',
-        'unfreeze_every': 0.5,
-      },
-    }
-  task: dict[str, Any] = {
-    'objective': {'bptt': 0, 'dropout_pooled': 0.2, 'dropout_head': 0.2},
-    'optim': {'optimizer': 'adam', 'lr': 5 * lr, 'clip_norm': 5.0},
-  }
-  lstm = {'name': 'bilstm', 'N': 1, 'D': size.cells, 'dropout': 0.2, 'char_filters': ()}
-  if system == 'word2vec':
-    return task | {
-      'model': {**lstm, 'variant': 'base', 'E': size.vectors},
-      'data': _WORDS['word2vec'],
-      'train': {'init_parts': ('model/embed=model/embed',)},
-    }
+def _on_vectors(size: Size) -> dict[str, Any]:
+  """Return the task settings of ELMo: a bidirectional LSTM on its frozen vectors."""
   bilm = {f'bilm_{name}': value for name, value in size.elmo.items()}
-  model = {**lstm, 'variant': 'elmo_mini', 'E': size.elmo['projection'], 'elmo': 'input', 'frozen': True, **bilm}
-  return task | {
-    'model': {**model, 'dropout_bilm': 0.0},
-    'data': _WORDS['elmo'],
-    'train': {'init_parts': ('model=model/bilm',)},
+  lstm = {'name': 'bilstm', 'variant': 'elmo_mini', 'N': 1, 'D': size.task, 'dropout': 0.2, 'char_filters': ()}
+  return {
+    'model': {**lstm, 'E': size.elmo['projection'], 'elmo': 'input', 'frozen': True, **bilm, 'dropout_bilm': 0.0},
+    'objective': {'bptt': 0, 'dropout_pooled': 0.2, 'dropout_head': 0.2},
+    'data': _CHARACTERS,
+    'train': {'init_parts': ('model=model/bilm',), 'like_init': False},
   }
 
 

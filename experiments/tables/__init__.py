@@ -49,6 +49,7 @@ class Run(NamedTuple):
     seeds: number of seeds; 0 is a single run with the config's seed.
     needs: CORES, GPU, GPUS or POD.
     gpu_hours: estimated H100 hours per seed; 0 is minutes, or no estimate.
+    evaluated: tokens that its evaluations read, for the estimate of the hours.
   """
 
   name: str
@@ -59,6 +60,7 @@ class Run(NamedTuple):
   seeds: int = 1
   needs: str = GPU
   gpu_hours: float = 0.0
+  evaluated: float = 0.0
 
 
 class Row(NamedTuple):
@@ -113,6 +115,43 @@ class Curve(NamedTuple):
   y: str
 
 
+class Mark(NamedTuple):
+  """Published metric in a table's plot: its panel, its label and y."""
+
+  panel: str
+  label: str
+  y: float
+
+
+class Choice(NamedTuple):
+  """Choice of one run of several by the validation loss of seed 0.
+
+  Attributes:
+    name: its name.
+    tries: names of the runs, in the order of the setting that differs.
+    first, stop: the slice of `tries` that is always run; while the best one is at an edge, the next run is tried too.
+  """
+
+  name: str
+  tries: tuple[str, ...]
+  first: int
+  stop: int
+
+
+class MatrixRow(NamedTuple):
+  """Row of a matrix: a cell of each column, the id of a row or a text; and the heading above the first of its group."""
+
+  cells: tuple[str, ...]
+  group: str = ''
+
+
+class Matrix(NamedTuple):
+  """Layout of a table of our own: (title, whether it has numbers) of the columns, and the rows."""
+
+  columns: tuple[tuple[str, bool], ...]
+  rows: tuple[MatrixRow, ...]
+
+
 class Table(NamedTuple):
   """Rows and the runs that give them.
 
@@ -126,6 +165,10 @@ class Table(NamedTuple):
     prints: (paper, table) of published.csv for each table that is rendered in the paper's layout.
     context: id patterns of metrics that the paper quotes from other systems.
     unmeasured: metrics of the paper's systems that no run gives.
+    choices: choices on which its runs depend. Such a table is made by `build(options, chosen, seeds)` of its file, and
+      --options changes it, not the experiments.
+    matrix: layout of a table of our own, which otherwise has a line per row.
+    marks: published metrics in its plot.
   """
 
   title: str
@@ -137,6 +180,9 @@ class Table(NamedTuple):
   prints: tuple[tuple[str, str], ...] = ()
   context: tuple[str, ...] = ()
   unmeasured: tuple[Unmeasured, ...] = ()
+  choices: tuple[Choice, ...] = ()
+  matrix: Matrix | None = None
+  marks: tuple[Mark, ...] = ()
 
 
 class Metric(NamedTuple):
@@ -229,7 +275,12 @@ METRICS = {
   'exact_translations': Metric('exact_match', 'exactly right, %', (), 100.0),
   'far_accuracy': Metric('accuracy_beyond_24', 'accuracy over 24 px from objects, %', (), 100.0),
   'all_parameters': Metric('parameters_with_heads', 'parameters with heads', (), band=0.5, whole=True),
-  'teraflops': Metric('training_flops', 'TFLOP of training', (), 1e-12),
+  'body': Metric('parameters_without_embeddings', 'parameters without embeddings', (), band=0.5, whole=True),
+  'hours': Metric('training_seconds', 'hours of training', (), 1 / 3600),
+  'training_flops': Metric('training_flops', 'operations of the training', (), band=0.1, relative=True),
+  'majority_accuracy': Metric('majority_accuracy', 'accuracy of the majority class, %', (), 100.0),
+  'naive_bayes_accuracy': Metric('bag_of_words.naive_bayes', 'accuracy of naive Bayes, %', (), 100.0),
+  'tfidf_accuracy': Metric('bag_of_words.tfidf', 'accuracy of TF-IDF with logistic regression, %', (), 100.0),
   'flops': Metric('training_flops', 'operations of training', ('training FLOPs',), band=0.1, relative=True),
   'millions': Metric('parameters', 'parameters, millions', ('parameters (millions)',), 1e-6, band=0.5),
   'parameters': Metric('parameters', 'parameters', ('parameters',), band=0.5, whole=True),
@@ -244,6 +295,8 @@ DATA = {
   'wikitext103': Data('wiki.train.tokens and the others', 'CC BY-SA', required=False),
   'enwik8': Data('the file', 'CC BY-SA', required=False),
   'text8': Data('the file', 'CC BY-SA', required=False),
+  'corpus': Data('text: train*.txt, valid*.txt, test*.txt, also as .gz; a sentence per line', 'yours'),
+  'blimp': Data("BLiMP's 67 .jsonl files, also as .gz", 'CC BY'),
   'text': Data('text of yours: train.txt, valid.txt, test.txt, or a part is held out', 'yours', required=False),
   'lm1b': Data('as TFDS prepares it', 'free for research', required=False),
   'lm1b_files': Data('1-billion-word-language-modeling-benchmark-r13output', 'free for research', required=False),
@@ -273,7 +326,7 @@ DATA = {
       ('amazon_full', "Amazon's reviews, for research"),
     )
   },
-  'sst2': Data('train_sentences.tsv, dev.tsv, test.tsv', 'free for research'),
+  'sst2': Data('train_sentences.tsv, or train.tsv for phrases, dev.tsv, test.tsv', 'free for research'),
   'sst5': Data('trees/train.txt, dev.txt, test.txt of trainDevTestTrees_PTB.zip', 'free for research'),
   'snli': Data('snli_1.0_*.jsonl', 'CC BY-SA'),
   'scitail': Data('scitail_1.0_train.tsv and the others', 'Apache 2.0'),

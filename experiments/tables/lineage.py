@@ -1,83 +1,372 @@
-"""From word2vec to XLNet under one budget: the same text, parameters, tokens, tasks, tries and seeds for each."""
+"""From the 5-gram to XLNet on one text: the same tokenizer, parameters, tokens, tries and tasks for each.
 
-from experiments.tables import CORES, Curve, Row, Run, Table, from_run, manual_dir
+`python -m launch.tables lineage --options=size=mini,budget=1+4` runs a stage (docs/lineage.md). Values of an option are
+separated by `+`:
+
+  size     mini, small, medium or base
+  budget   millions of tokens: 1, 4, 16, 64 (default 1+4)
+  design   tokens (equal tokens), flops (equal operations), or both; the default is tokens
+  systems  systems of experiments/lineage/systems.py; all without it
+  tasks    imdb, sst2 or none (default imdb+sst2), tuned from the runs of the largest budget
+  task_lr  learning rates tried on each task (default 1e-4+3e-4+1e-3); a single one is not chosen
+  choose   budget at which the learning rate is chosen, on seed 0 of design tokens; the least budget without it
+
+Systems that read words take the rate of their subword system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from experiments.lineage import systems
+from experiments.tables import CORES, GPU, Choice, Curve, Mark, Matrix, MatrixRow, Row, Run, Table, from_run, manual_dir
 
 _FILE = 'experiments/lineage/systems.py'
-_SYSTEMS = ('word2vec', 'elmo', 'ulmfit', 'gpt', 'bert', 'transformer_xl', 'xlnet')
-_BUDGETS = ('1', '4', '16')
-_UNTRAINED = ('word2vec', 'gpt', 'bert', 'transformer_xl', 'xlnet')  # the other systems require a pre-training
-_TASKS = ('trec', 'sst2', 'topics')
-_RATES = ('low', 'high')
-# Systems that do not take the tokenizer with the model's sizes, and ELMo, which uses the task's words.
-_WITH_OWN_TOKENIZER = ('word2vec', 'ulmfit')
+_NAMES = {
+  'nplm': ('NPLM', '2003'),
+  'lstm': ('LSTM', '2014'),
+  'awd_lstm': ('AWD-LSTM', '2017'),
+  'elmo': ('ELMo', '2018'),
+  'gpt': ('GPT', '2018'),
+  'bert': ('BERT', '2018'),
+  'gpt2': ('GPT-2', '2019'),
+  'transformer_xl': ('Transformer-XL', '2019'),
+  'xlnet': ('XLNet', '2019'),
+  'nplm_words': ('NPLM, words', '2003'),
+  'lstm_words': ('LSTM, words', '2014'),
+}
+_NGRAMS = {1: ('unigrams', ''), 5: ('5-gram, Kneser-Ney', '1995')}
+_TASKS = {'imdb': 'IMDB, %', 'sst2': 'SST-2, %'}
+_BAGS = {'majority': 'majority class', 'naive_bayes': 'naive Bayes', 'tfidf': 'TF-IDF, logistic regression'}
+_RATES = sorted(systems.RATES, key=float)
+_TRIED = ('3e-4', '1e-3', '3e-3', '1e-2')
+_TASK_TRIED = ('1e-4', '3e-4', '1e-3')
+_NO_BITS = {
+  'bert': 'a masked model gives each token a probability, the text none',
+  'xlnet': 'its pre-training objective predicts a sixth of the tokens',
+  'elmo': 'it reads sentences, and both of their directions',
+}
+_DASH = '–'
+# Tokens of the text (8,192 subwords) and of BLiMP's 134,000 sentences, for the hours.
+_TEXT = {'train': 18.2e6, 'valid': 0.37e6, 'test': 0.43e6}
+_WORDS = 13.4e6
+_BLIMP = 1.7e6
+_PASSES = {'bert': 13, 'elmo': 1, 'xlnet': 2}  # forward passes of BLiMP's scores, else 1
+_COLUMNS = (
+  ('System', False),
+  ('Year', False),
+  ('Parameters', True),
+  ('with embeddings', True),
+  ('Tokens, millions', True),
+  ('predicted', True),
+  ('FLOPs', True),
+  ('Hours', True),
+  ('Learning rate', True),
+  ('Bits a byte', True),
+  ('BLiMP, %', True),
+)
 
 
-def _pretrained(system: str, budget: str) -> Run:
-  return Run(
-    f'lineage/{system}_{budget}',
-    f'{_FILE}:{system},budget={budget}',
-    (manual_dir('text'),),
-    then=('describe --workdir={dir} --output={dir}/described.json',),
+class Stage(NamedTuple):
+  """Options of a stage of the study; see the module's docstring."""
+
+  size: str
+  budget: tuple[str, ...]
+  design: tuple[str, ...]
+  systems: tuple[str, ...]
+  tasks: tuple[str, ...]
+  task_lr: tuple[str, ...]
+  choose: str
+  seeds: int
+  chosen: Mapping[str, str]
+  assume: bool
+
+  def rate(self, choice: str, tried: Sequence[str]) -> str:
+    """Return the chosen rate; before the choice the second of those tried in a plan, else ''."""
+    if len(tried) == 1:
+      return tried[0]
+    return self.chosen.get(choice, '').rpartition('_lr')[2] or (tried[1] if self.assume else '')
+
+  def tries(self, runs: Sequence[Run], tried: Sequence[str]) -> Sequence[Run]:
+    """Return the runs that a choice may need, in a plan only those of the grid that is not widened."""
+    return [run for run, rate in zip(runs, _RATES, strict=True) if rate in tried] if self.assume else runs
+
+
+def build(options: str = '', chosen: Mapping[str, str] | None = None, seeds: int = 1, *, assume: bool = False) -> Table:
+  """Return the table of a stage.
+
+  Args:
+    options: as in the module's docstring.
+    chosen: the run that each choice has given so far; rows that depend on others are not part of the table.
+    seeds: number of seeds of the runs with a chosen rate.
+    assume: assume a rate where none is chosen, for a plan of all runs.
+
+  Raises:
+    ValueError: unknown option or value.
+  """
+  stage = _parse(options)._replace(chosen=chosen or {}, seeds=seeds, assume=assume)
+  runs: dict[str, Run] = {}
+  rows: list[Row] = []
+  choices: list[Choice] = []
+  lines: list[MatrixRow] = [_line(stage, ('chance', ''), {'BLiMP, %': '50'})]
+  for design in stage.design:
+    for budget in stage.budget:
+      group = f'{budget} million tokens' if design == 'tokens' else f"operations of GPT-2's {budget} million tokens"
+      lines += [_ngram(stage, order, budget, runs, rows)._replace(group=group) for order in _NGRAMS]
+      for system in stage.systems:
+        lines.append(_system(stage, system, budget, design, runs, rows, choices)._replace(group=group))
+  lines += _bags(stage, runs, rows)
+  return Table(
+    'The lineage on one text',
+    'Measured here; no paper measures these systems alike',
+    rows=tuple(rows),
+    runs=tuple(runs.values()),
+    note=_note(stage),
+    curves=tuple(_curves(stage, rows)),
+    choices=tuple(choices),
+    matrix=Matrix(_columns(stage), tuple(lines)),
+    marks=_MARKS,
+  )
+
+
+# BLiMP's corrected results (Warstadt et al. 2020), of models of other sizes and texts.
+_MARKS = tuple(
+  Mark('BLiMP, %', f'{name}, other corpus', value)
+  for name, value in (('5-gram', 61.2), ('LSTM', 69.8), ('Transformer-XL', 69.6), ('GPT-2', 83.0))
+)
+
+
+def _parse(options: str) -> Stage:
+  every = (*systems.SYSTEMS, *systems.WORD_SYSTEMS)
+  known: dict[str, Sequence[str]] = {
+    'size': tuple(systems.SIZES),
+    'budget': systems.BUDGETS,
+    'design': systems.DESIGNS,
+    'systems': every,
+    'tasks': (*_TASKS, 'none'),
+    'task_lr': _RATES,
+    'choose': systems.BUDGETS,
+  }
+  given: dict[str, tuple[str, ...]] = {}
+  for part in filter(None, options.split(',')):
+    name, _, text = part.partition('=')
+    values = tuple(text.split('+'))
+    if name not in known:
+      raise ValueError(f'option "{name}": unknown; expected one of {", ".join(known)}')
+    wrong = [value for value in values if value not in known[name]]
+    if wrong or (name in ('size', 'choose') and len(values) > 1) or len(set(values)) < len(values):
+      raise ValueError(f'option "{name}": got {text}; expected {" or ".join(known[name])}')
+    given[name] = tuple(value for value in known[name] if value in values)
+  tried = [_RATES.index(rate) for rate in given.get('task_lr', ())]
+  if tried and tried != list(range(tried[0], tried[-1] + 1)):
+    raise ValueError(f'option "task_lr": got {"+".join(given["task_lr"])}; expected neighbours of {", ".join(_RATES)}')
+  budget = given.get('budget', ('1', '4'))
+  return Stage(
+    size=given.get('size', ('mini',))[0],
+    budget=budget,
+    design=given.get('design', ('tokens',)),
+    systems=given.get('systems', every),
+    tasks=tuple(task for task in given.get('tasks', tuple(_TASKS)) if task != 'none'),
+    task_lr=given.get('task_lr', _TASK_TRIED),
+    choose=given.get('choose', budget)[0],
+    seeds=1,
+    chosen={},
+    assume=False,
+  )
+
+
+def _note(stage: Stage) -> str:
+  largest = max(map(int, stage.budget))
+  return (
+    f'Size {stage.size}. Parameters and FLOPs are those of the pre-training. A cell is the mean over seeds, with the '
+    f'standard deviation. Learning rates are chosen on the validation text, on seed 0, at {stage.choose} million '
+    f'tokens, from {", ".join(_TRIED)}, and more where an edge wins. The text has {_WORDS / 1e6:.1f} million '
+    f'words, {_TEXT["train"] / 1e6:.0f} million subwords: the largest budget reads it '
+    f'{1e6 * largest / _TEXT["train"]:.2g} times. No bits a byte: '
+    + '; '.join(f'{_NAMES[name][0]}: {why}' for name, why in _NO_BITS.items())
+    + '.'
+  )
+
+
+def _columns(stage: Stage) -> tuple[tuple[str, bool], ...]:
+  return (*_COLUMNS, *((_TASKS[task], True) for task in stage.tasks))
+
+
+def _line(stage: Stage, name: tuple[str, str], cells: Mapping[str, str]) -> MatrixRow:
+  known = {'System': name[0], 'Year': name[1], **cells}
+  return MatrixRow(tuple(known.get(title, _DASH) for title, _ in _columns(stage)))
+
+
+def _add(rows: list[Row], run: str, prefix: str, figure: str, metric: str, file: str, pick: str = '') -> str:
+  """Add a row and return its id."""
+  if all(row.id != f'{prefix}/{figure}' for row in rows):
+    rows.append(Row(f'{prefix}/{figure}', run, metric, file, pick))
+  return f'{prefix}/{figure}'
+
+
+def _ngram(stage: Stage, order: int, budget: str, runs: dict[str, Run], rows: list[Row]) -> MatrixRow:
+  name = f'lineage/ngrams/{order}_{budget}m'
+  prefix = f'lineage/ngrams/{budget}/{order}'
+  runs[name] = Run(
+    name,
+    then=(
+      f'ngrams --config={_FILE}:tokenizer,budget={budget} --config.{manual_dir("corpus")} --models=ikn{order} '
+      '--split=test --save={dir}/model --output={dir}/ngrams.json',
+      'evaluate --workdir={dir}/model --pairs={data.blimp} --output={dir}/blimp.json',
+    ),
     seeds=0,
     needs=CORES,
   )
+  cells = {
+    'Tokens, millions': budget,
+    'predicted': budget,
+    'Bits a byte': _add(rows, name, prefix, 'bits', 'bpb', 'ngrams', 'split=test'),
+    'BLiMP, %': _add(rows, name, prefix, 'blimp', 'accuracy', 'blimp'),
+  }
+  return _line(stage, _NGRAMS[order], cells)
 
 
-def _data(task: str) -> tuple[str, ...]:
-  return () if task == 'topics' else (manual_dir(task),)
+def _name(stage: Stage, system: str, budget: str, design: str, rate: str) -> str:
+  return f'lineage/{stage.size}/{system}_{budget}m{"_flops" if design == "flops" else ""}_lr{rate}'
 
 
-def _task_text(budget: str, task: str) -> Run:
-  start = f'lineage/ulmfit_{budget}'
-  settings = (*_data(task), from_run(start), f'data.tokenizer_path={{{start}}}/tokenizer')
+def _pretraining(stage: Stage, system: str, budget: str, design: str, rate: str) -> Run:
+  """Return a pre-training, which is only validated."""
+  options = f'size={stage.size},budget={budget},design={design},lr={rate}'
   return Run(
-    f'lineage/ulmfit_{budget}_{task}_text', f'{_FILE}:ulmfit,stage=text,task={task}', settings, seeds=0, needs=CORES
+    _name(stage, system, budget, design, rate),
+    f'{_FILE}:{system},{options}',
+    (manual_dir('corpus'),),
+    needs=CORES if stage.size == 'mini' else GPU,
+    evaluated=2 * _TEXT['valid'],
   )
 
 
-def _tuned(system: str, budget: str, task: str, rate: str) -> Run:
-  start = f'lineage/ulmfit_{budget}_{task}_text' if system == 'ulmfit' else f'lineage/{system}_{budget}'
-  tokenizer = f'data.tokenizer_path={{{start}}}/tokenizer'
-  if budget == '0':  # the same subwords, newly initialised
-    start, tokenizer = '', f'data.tokenizer_path={{lineage/{system}_1}}/tokenizer'
-  settings = (*_data(task), *([from_run(start)] if start else []))
-  if system in _WITH_OWN_TOKENIZER or not start:
-    settings += (tokenizer,)
-  config = f'{_FILE}:{system},stage=task,task={task},rate={rate}'
-  return Run(f'lineage/{system}_{budget}_{task}_{rate}', config, settings, seeds=2, needs=CORES)
-
-
-def _budgets(system: str) -> tuple[str, ...]:
-  return ('0', *_BUDGETS) if system in _UNTRAINED else _BUDGETS
-
-
-def _row(system: str, budget: str, task: str) -> Row:
-  first, *others = (_tuned(system, budget, task, rate).name for rate in _RATES)
-  return Row(f'lineage/{system}/{budget}/{task}', first, 'accuracy', tries=tuple(others))
-
-
-TABLE = Table(
-  'One budget from word2vec to XLNet',
-  'Measured here; no paper measures these systems alike',
-  rows=(
-    *(Row(f'lineage/{s}/parameters', f'lineage/{s}_1', 'all_parameters', 'described') for s in _SYSTEMS),
-    *(
-      Row(f'lineage/{s}/{b}/compute', f'lineage/{s}_{b}', 'teraflops', 'described') for s in _SYSTEMS for b in _BUDGETS
+def _system(
+  stage: Stage,
+  system: str,
+  budget: str,
+  design: str,
+  runs: dict[str, Run],
+  rows: list[Row],
+  choices: list[Choice],
+) -> MatrixRow:
+  """Add the runs and rows of a system at a budget; return its line of the matrix."""
+  subwords = system.removesuffix('_words')
+  choice = f'{stage.size}/{subwords}'
+  tries = [_pretraining(stage, subwords, stage.choose, 'tokens', rate) for rate in _RATES]
+  if all(one.name != choice for one in choices):
+    choices.append(_choice(choice, tries, _TRIED))
+    for run in stage.tries(tries, _TRIED):
+      runs.setdefault(run.name, run)
+  read = systems.tokens(subwords, stage.size, budget, design) / 1e6
+  cells = {
+    'Tokens, millions': f'{read:.3g}',
+    'predicted': f'{read * systems.predicted(system, stage.size):.3g}',
+  }
+  rate = stage.rate(choice, _TRIED)
+  if not rate:
+    return _line(stage, _NAMES[system], cells)
+  run = _pretraining(stage, system, budget, design, rate)
+  bits = [] if system in _NO_BITS else ['evaluate --workdir={dir} --split=test --no-baselines --output={dir}/test.json']
+  tested = _TEXT['test'] * bool(bits) + _BLIMP * _PASSES.get(system, 1)
+  runs[run.name] = run._replace(
+    seeds=stage.seeds,
+    then=(
+      'describe --workdir={dir} --output={dir}/described.json',
+      *bits,
+      'evaluate --workdir={dir} --pairs={data.blimp} --output={dir}/blimp.json',
     ),
-    *(_row(s, b, t) for t in _TASKS for s in _SYSTEMS for b in _budgets(s)),
-  ),
-  runs=(
-    *(_pretrained(s, b) for s in _SYSTEMS for b in _BUDGETS),
-    *(_task_text(b, t) for t in _TASKS for b in _BUDGETS),
-    *(_tuned(s, b, t, rate) for t in _TASKS for s in _SYSTEMS for b in _budgets(s) for rate in _RATES),
-  ),
-  note='A name is system/budget/figure; budget 16 is sixteen times the tokens of budget 1, and 0 is no '
-  'pre-training. Each system is fine-tuned with two learning rates; the one with the lower validation loss '
-  'counts. experiments/lineage/systems.py has the sizes: --options=size=medium or base.',
-  curves=tuple(
-    Curve(t, s, f'lineage/{s}/{b}/compute' if b != '0' else '', f'lineage/{s}/{b}/{t}')
-    for t in _TASKS
-    for s in _SYSTEMS
-    for b in _budgets(s)
-  ),
-)
+    evaluated=run.evaluated + tested,
+  )
+  prefix = f'lineage/{stage.size}/{design}/{budget}/{system}'
+  add = lambda *words: _add(rows, run.name, prefix, *words)
+  cells |= {
+    'Parameters': add('body', 'body', 'described'),
+    'with embeddings': add('parameters', 'all_parameters', 'described'),
+    'FLOPs': add('flops', 'training_flops', 'described'),
+    'Hours': add('hours', 'hours', 'results'),
+    'Learning rate': rate,
+    'BLiMP, %': add('blimp', 'accuracy', 'blimp'),
+  }
+  if bits:
+    cells['Bits a byte'] = add('bits', 'bpb', 'test')
+  if budget == stage.budget[-1] and design == stage.design[0] and system in systems.SYSTEMS:
+    for task in stage.tasks:
+      if found := _task(stage, system, run, task, runs, choices):
+        cells[_TASKS[task]] = _add(rows, found.name, prefix, task, 'accuracy', 'test')
+  return _line(stage, _NAMES[system], cells)
+
+
+def _choice(name: str, tries: Sequence[Run], tried: Sequence[str]) -> Choice:
+  first = _RATES.index(tried[0])
+  return Choice(name, tuple(run.name for run in tries), first, first + len(tried))
+
+
+def _tuning(stage: Stage, system: str, start: Run, task: str, rate: str) -> Run:
+  """Return a fine-tuning, which is only validated."""
+  settings: tuple[str, ...] = (manual_dir(task), from_run(start.name))
+  if system == 'elmo':  # another model, which does not take the tokenizer with the sizes
+    settings += (f'data.tokenizer_path={{{start.name}}}/tokenizer',)
+  return Run(
+    f'{start.name}_{task}_lr{rate}',
+    f'{_FILE}:{system},stage=task,size={stage.size},task={task},lr={rate}',
+    settings,
+    needs=start.needs,
+    evaluated={'imdb': 2 * 2500 * 256.0, 'sst2': 2 * 872 * 32.0}[task],
+  )
+
+
+def _task(stage: Stage, system: str, start: Run, task: str, runs: dict[str, Run], choices: list[Choice]) -> Run | None:
+  """Add the fine-tunings from a run; return the one with the chosen rate, None before the choice."""
+  choice = f'{start.name}/{task}'
+  tries = [_tuning(stage, system, start, task, rate) for rate in _RATES]
+  if len(stage.task_lr) > 1:
+    choices.append(_choice(choice, tries, stage.task_lr))
+    for run in stage.tries(tries, stage.task_lr):
+      runs.setdefault(run.name, run)
+  rate = stage.rate(choice, stage.task_lr)
+  if not rate:
+    return None
+  run = next(one for one, name in zip(tries, _RATES, strict=True) if name == rate)
+  bags = '--config.evaluation.bag_of_words=true ' if system == stage.systems[0] else ''
+  runs[run.name] = run._replace(
+    seeds=stage.seeds,
+    then=(f'evaluate --workdir={{dir}} --split=test {bags}--output={{dir}}/test.json',),
+    evaluated=run.evaluated + {'imdb': 25_000 * 256.0, 'sst2': 1821 * 32.0}[task],
+  )
+  return runs[run.name]
+
+
+def _bags(stage: Stage, runs: Mapping[str, Run], rows: list[Row]) -> list[MatrixRow]:
+  """Return the lines of classifiers without a language model, from the tasks of the first system."""
+  found = {task: [row for row in rows if row.id.endswith(f'/{stage.systems[0]}/{task}')] for task in stage.tasks}
+  lines = []
+  for key, title in _BAGS.items() if any(found.values()) else ():
+    cells = {
+      _TASKS[task]: _add(rows, some[0].run, f'lineage/bags/{task}', key, f'{key}_accuracy', 'test')
+      for task, some in found.items()
+      if some
+    }
+    lines.append(_line(stage, (title, ''), cells)._replace(group='words of the task only'))
+  return lines
+
+
+def _curves(stage: Stage, rows: Sequence[Row]) -> list[Curve]:
+  """Return the points of both pictures: a line of each system over its budgets and designs."""
+  ids = {row.id for row in rows}
+  points = []
+  for title, figure in (('BLiMP, %', 'blimp'), ('Bits a byte', 'bits')):
+    for order in (order for order in _NGRAMS if order > 1):
+      points += [Curve(title, _NGRAMS[order][0], '', f'lineage/ngrams/{b}/{order}/{figure}') for b in stage.budget]
+    for system in stage.systems:
+      for design in stage.design:
+        for budget in stage.budget:
+          prefix = f'lineage/{stage.size}/{design}/{budget}/{system}'
+          if f'{prefix}/{figure}' in ids:
+            points.append(Curve(title, _NAMES[system][0], f'{prefix}/flops', f'{prefix}/{figure}'))
+  return points
+
+
+TABLE = build(assume=True)

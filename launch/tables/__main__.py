@@ -17,6 +17,9 @@ site's build.
 `--data=squad=DIR` says where a data set is, `--data=DIR` that DIR has a folder for each; `--list TABLE` shows what a
 table needs. With `--where=slurm` (or the name of another launcher) each command is passed to `python -m launch.slurm
 OPTIONS -- COMMAND`, the OPTIONS from `--launch`; the same command later passes those that depend on it.
+A study (lineage) chooses learning rates first: `--options` says which part of it runs, and the estimated hours are
+printed before the first run.
+
 `--config.section.key=value` changes every training, and `--options=epochs=6` is added to the argument of every
 experiment. The runs then follow another protocol than the table's: their metrics are shown without a comparison, and a
 collection without the same options does not count them.
@@ -48,6 +51,7 @@ from launch.tables import (
   report,
   rerun,
   runner,
+  study,
   verdict,
 )
 from launch.tables import plan as plans
@@ -92,7 +96,30 @@ def _main(words: list[str], streams: Console) -> int:
   return _reproduce(args, plan)
 
 
+def _study(args: argparse.Namespace, plan: plans.Plan) -> int:
+  """Run a table whose runs depend on choices."""
+  options.check_study(args)
+  own, code = study.of_runs(plan), 0
+  stage = study.resolve(args.table, plan)
+  if args.dry_run:
+    for line in study.describe(study.costs(args.table, plan)):
+      _say(line)
+    for task in study.tasks(stage, own, shown=True):
+      for command in task.commands:
+        print(_shown(args, command))
+    return 0
+  if not args.collect:
+    stage, code = study.run(args.table, plan, args.jobs, _say)
+  table = stage.table
+  results = collection.collect(table, options.select_rows(table, args.rows), own)
+  for name in stage.failed:
+    _say(f'launch.tables: {name} failed; its rate was chosen among the others')
+  return _finish(args, table, results, plan, own, code)
+
+
 def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
+  if study.builder(args.table):
+    return _study(args, plan)
   table = plans.table(args.table)
   rows = options.select_rows(table, args.rows)
   runs = {run.name: run for run in table.runs}
@@ -114,9 +141,21 @@ def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
     plan.directories.clear()
     results = collection.collect(table, rows, plan)
   results = [_mark_changed(one, plan) for one in results]
-  render(args.table, table, results, plan, _folder(args, plan))
+  return _finish(args, table, results, plan, plan, code)
+
+
+def _finish(
+  args: argparse.Namespace,
+  table: Table,
+  results: list[collection.RowResult],
+  plan: plans.Plan,
+  of_runs: plans.Plan,
+  code: int,
+) -> int:
+  """Render and record the results; return the exit code."""
+  render(args.table, table, results, of_runs, _folder(args, plan))
   if args.record:
-    number = record.add(args.table, results, plan)
+    number = record.add(args.table, table, results, plan)
     print(f'{number} lines of {measured.FILE} written; --pages renders docs/results')
   for problem in dict.fromkeys(problem for one in results for problem in one.problems):
     print(f'launch.tables: not counted: {problem}', file=sys.stderr)

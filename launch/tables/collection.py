@@ -170,7 +170,7 @@ def _locate(
     expected = plans.configs(run, plan)
     if any((where / part / 'config.json').exists() for part in expected):
       plan.directories[run.name, seed] = where
-      return [text for part, flat in expected.items() for text in _differences(where / part, flat, seed)]
+      return [text for part, flat in expected.items() for text in differences(where / part, flat, seed)]
   if run.kind == 'train' and workdirs():
     starts, flat = plans.starts(run, seed, runs, plan), plans.configs(run, plan)['']
     for where, settings in workdirs():
@@ -190,7 +190,8 @@ def flat_config(file: Any) -> dict[str, Any]:
   return dict(experiment.flatten(content))
 
 
-def _differences(where: pathlib.Path, flat: Mapping[str, Any], seed: int | None) -> list[str]:
+def differences(where: pathlib.Path, flat: Mapping[str, Any], seed: int | None) -> list[str]:
+  """Return how the config of a run, if there is one, differs from the table's."""
   file = where / 'config.json'
   if not file.exists():
     return []

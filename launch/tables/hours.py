@@ -140,7 +140,9 @@ def works(run: Run, runs: Mapping[str, Run]) -> list[Work]:
   """Return the work of a training, or of each stage of a pipeline; [] if it is not known."""
   sizes = operations.sizes(run, runs)
   settings = plans.configs(run, plans.Plan())
-  found = [_work(settings[stage], operations.counts().get(operations.digest(sizes[stage]))) for stage in sizes]
+  found = [
+    _work(settings[stage], operations.counts().get(operations.digest(sizes[stage])), run.evaluated) for stage in sizes
+  ]
   return [one for one in found if one] if all(found) else []
 
 
@@ -154,8 +156,8 @@ def seconds(work: Work, device: Device) -> float:
   return start + work.equations * device.equation + work.operations / rate
 
 
-def _work(settings: Mapping[str, Any], count: operations.Count | None) -> Work | None:
-  """Return the work of a training; None if it is not known."""
+def _work(settings: Mapping[str, Any], count: operations.Count | None, evaluated: float) -> Work | None:
+  """Return the work of a training and of the evaluation of `evaluated` tokens; None if it is not known."""
   updates, positions = _updates(settings)
   if not updates or count is None:
     return None
@@ -164,7 +166,9 @@ def _work(settings: Mapping[str, Any], count: operations.Count | None) -> Work |
   equations = updates * (count.equations - (1 - share) * count.in_loops)
   lengths = 1 + len(settings.get('data.batching.buckets', ()))
   each = settings.get('model.D', 100) if name == 'word2vec' else count.operations
-  return Work(name, lengths, equations, positions * each, count.width, bool(count.in_loops))
+  # An evaluation has the forward pass only, a third of a training step.
+  equations *= 1 + evaluated / 3 / positions
+  return Work(name, lengths, equations, (positions + evaluated / 3) * each, count.width, bool(count.in_loops))
 
 
 def _updates(settings: Mapping[str, Any]) -> tuple[float, float]:

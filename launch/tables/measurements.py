@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from launch.tables import hours, measured, names, printed, recorded, verdict
@@ -12,14 +12,14 @@ from launch.tables import plan as plans
 _KEPT = '†'  # mark of lines that cannot be run again
 
 
-def sections(name: str, lines: list[measured.Measurement]) -> dict[str, Any]:
-  """Return the values of the template for the lines of a page."""
+def sections(name: str, lines: list[measured.Measurement], elsewhere: Collection[str] = ()) -> dict[str, Any]:
+  """Return the values of the template for the lines of a page; the ids `elsewhere` are shown by a matrix."""
   runs: dict[tuple[str, ...], int] = {}
   for one in lines:
     runs.setdefault(_run_key(one), len(runs) + 1)
   ours = [one for one in lines if one.is_lmx]
   compared = sorted((one for one in ours if one.id in plans.published()), key=lambda one: bool(one.differs))
-  own = [one for one in ours if one.id not in plans.published()]
+  own = [one for one in ours if one.id not in plans.published() and one.id not in elsewhere]
   others = [one for one in lines if not one.is_lmx]
   link = lambda one: f'[{runs[_run_key(one)]}](#run-{runs[_run_key(one)]}){_KEPT if one.kept else ""}'
   return {

@@ -17,7 +17,7 @@ SYSTEMS = {
   'glue_bilstm': 'BiLSTM of GLUE',
   'gpt': 'GPT',
   'gpt2': 'GPT-2',
-  'lineage': 'One budget from word2vec to XLNet',
+  'lineage': 'The lineage on one text',
   'luong': 'Global and local attention (Luong et al.)',
   'memory_compressed': 'Memory-compressed attention',
   'ngrams': 'n-gram models',

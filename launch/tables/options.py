@@ -77,6 +77,17 @@ def check(args: argparse.Namespace, settings: Sequence[str] = ()) -> None:
     raise InputError('--start is the run that lines of measured.csv start from: give it with --rerun')
 
 
+def check_study(args: argparse.Namespace) -> None:
+  """Raise InputError for options that a study does not support."""
+  if args.where != 'local':
+    raise InputError(
+      f'--where: got {args.where} with {args.table}, whose later runs depend on the results of the first ones; '
+      'expected local'
+    )
+  if args.rows and not (args.collect or args.record):
+    raise InputError(f'--rows: got {args.rows} with {args.table}; expected --options, which says what is run')
+
+
 def plan(args: argparse.Namespace, settings: Sequence[str]) -> plans.Plan:
   """Return the plan of a command line with `--config.` overrides `settings`. Raises InputError for a wrong value."""
   data: dict[str, str] = {}

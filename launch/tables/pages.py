@@ -12,8 +12,8 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from experiments.tables import Table
-from launch.tables import collection, counts, measured, measurements, names, needs, printed, verdict
+from experiments.tables import Row, Table
+from launch.tables import collection, counts, matrix, measured, measurements, names, needs, printed, verdict
 from launch.tables import plan as plans
 from lmx.errors import InputError, explain
 from lmx.reporting import templates
@@ -107,8 +107,13 @@ def _page(name: str, tables: list[str]) -> str:
     summary=_summary(counts.count(ids, counts.runnable_anywhere(), run), len(own_ids(name, tables) & run.keys())),
     has_notes=(NOTES / f'{name}.md').exists(),
     tables={table: plans.table(table) for table in tables},
-    **measurements.sections(name, lines),
+    **measurements.sections(name, lines, {row.id for table in tables for row in _in_matrix(plans.table(table))}),
   )
+
+
+def _in_matrix(table: Table) -> tuple[Row, ...]:
+  """Return the rows that a matrix shows."""
+  return table.rows if table.matrix else ()
 
 
 def _summary(one: counts.Count, own: int) -> str:
@@ -136,6 +141,7 @@ def render(template: str, **values: Any) -> str:
     'heading': heading,
     'is_run': _is_run,
     'lines_of': printed.lines_of,
+    'matrix_lines': lambda table: matrix.lines(table, matrix.recorded()),
     'show': show,
   }
   return _TEMPLATES.get_template(template).render(values).strip() + '\n'

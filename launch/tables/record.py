@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.tables import DATA, METRICS, Row, Run
+from experiments.tables import DATA, METRICS, Row, Run, Table
 from launch.tables import collection, measured, pages, verdict
 from launch.tables import plan as plans
 from lmx.errors import InputError
@@ -20,7 +20,7 @@ from lmx.redaction import redact
 _KEPT = ('protocol', 'hardware', 'commit', 'interval', 'start', 'data_hash', 'hours')
 
 
-def add(name: str, results: Sequence[collection.RowResult], plan: plans.Plan) -> int:
+def add(name: str, table: Table, results: Sequence[collection.RowResult], plan: plans.Plan) -> int:
   """Write a table's rows whose runs are all done; return their number.
 
   A line with the same row and command is replaced, others stay. Commit, hardware and date come from the run's records,
@@ -30,7 +30,7 @@ def add(name: str, results: Sequence[collection.RowResult], plan: plans.Plan) ->
     InputError: a row has a line with another command.
   """
   lines = dict(measured.by_id())
-  new = [_line(name, one, plan) for one in results if one.state == collection.DONE and one.seeds]
+  new = [_line(name, table, one, plan) for one in results if one.state == collection.DONE and one.seeds]
   for line in new:
     old = lines.get(line.id, line)
     if old.command != line.command:
@@ -49,10 +49,10 @@ def add(name: str, results: Sequence[collection.RowResult], plan: plans.Plan) ->
   return len(new)
 
 
-def _line(name: str, one: collection.RowResult, plan: plans.Plan) -> measured.Measurement:
+def _line(name: str, table: Table, one: collection.RowResult, plan: plans.Plan) -> measured.Measurement:
   row, line = one.row, plans.published().get(one.row.id)
   digits = len(line.text.partition('.')[2]) if line else 2
-  runs = {run.name: run for run in plans.table(name).runs}
+  runs = {run.name: run for run in table.runs}
   file = one.seeds[0].workdir / f'{row.file}.json'
   record = _record(file)
   options = [f'--options={plan.options}'] if plan.options else []
@@ -61,7 +61,7 @@ def _line(name: str, one: collection.RowResult, plan: plans.Plan) -> measured.Me
   words += [f'--config.{text}' for text in plan.settings if not plans.is_free(text)]
   return measured.Measurement(
     id=row.id,
-    system=pages.system(plans.table(name)),
+    system=pages.system(table),
     row=line.row if line else row.id,
     dataset=line.dataset if line else str(record.get('dataset', '')),
     split=line.split if line and not row.differs else str(record.get('split', '')),

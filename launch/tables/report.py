@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from experiments.tables import DATA, METRICS, Metric, Run, Table
-from launch.tables import collection, measured, needs, pages, verdict
+from launch.tables import collection, matrix, measured, needs, pages, verdict
 from launch.tables import plan as plans
 from launch.tables.printed import figure
 from lmx.redaction import redact
@@ -147,6 +147,8 @@ def documents(name: str, table: Table, results: Sequence[collection.RowResult], 
     'measured_how': MEASURED_HOW,
     'columns': columns,
     'numbers': _NUMBERS,
+    'heads': matrix.heads(table),
+    'matrix': matrix.lines(table, matrix.recorded() | matrix.of_results(results)),
     'lines': [{'shown': [one.cells[HEADER.index(name)] for name in columns], 'result': one.result} for one in found],
     'remarks': notes(results),
     'picture': picture if has_picture(table, results) else '',
@@ -282,6 +284,11 @@ def _curves(table: Table, results: Sequence[collection.RowResult]):
       for one in (by_id[p.y] for p in points if not p.x):
         error = None if math.isnan(one.deviation) else one.deviation
         drawn_by.setdefault(name, axes.errorbar(left, one.mean, error, marker='x', **style))
+    for mark in (mark for mark in table.marks if mark.panel == panel):
+      axes.axhline(mark.y, color='0.6', linewidth=0.8, linestyle=':')
+      axes.annotate(
+        mark.label, (0.01, mark.y), xycoords=('axes fraction', 'data'), fontsize=7, color='0.4', va='bottom'
+      )
     axes.set(xscale='log', title=panel)
     axes.spines[['top', 'right']].set_visible(False)
   shown = {METRICS[by_id[p.x].row.metric].title for p in table.curves if p.x in by_id}

@@ -24,18 +24,17 @@ def test_work_directories_are_identified_by_config(tmp_path, program):
 
 
 def test_runs_with_another_start_are_not_merged(tmp_path, monkeypatch):
-  """Their configs differ in nothing else, and both read the pieces of one run."""
-  for rate, loss in (('low', 0.7), ('high', 0.6)):
-    put(tmp_path, f'lineage/gpt_0_trec_{rate}', 'results', accuracy=0.8, validation_loss=loss, split='test')
-    moved = (tmp_path / f'lineage/gpt_0_trec_{rate}').rename(tmp_path / f'lineage/gpt_1_trec_{rate}')
-    file = moved / 'seed0/config.json'
-    config = json.loads(file.read_text())
-    config['train']['init_from'] = str(tmp_path / 'lineage/gpt_1')
-    file.write_text(json.dumps(config))
+  """Their configs differ in nothing else."""
+  put(tmp_path, 'bert/base_swag', 'results', accuracy=0.8, validation_loss=0.7, split='valid')
+  moved = (tmp_path / 'bert/base_swag').rename(tmp_path / 'bert/copied')
+  file = moved / 'seed0/config.json'
+  config = json.loads(file.read_text())
+  config['train']['init_from'] = str(tmp_path / 'imported/bert_large')
+  file.write_text(json.dumps(config))
   monkeypatch.setattr(measured, 'measurements', tuple)
-  words = ['lineage', f'--runs={tmp_path}', '--collect', '--seeds=1', '--rows=gpt/?/trec']
+  words = ['bert_tasks', f'--runs={tmp_path}', '--collect', '--seeds=1', '--rows=swag/base/dev,swag/large/dev']
   assert main(words) == 0
-  assert [line.split(' | ')[3] for line in rows_of(tmp_path, 'lineage')] == ['not run', '80.00 (1 seed)', 'not run']
+  assert [line.split(' | ')[4] for line in rows_of(tmp_path, 'bert_tasks')] == ['not run', '80.0 (1 seed)']
 
 
 @pytest.mark.parametrize(('vectors', 'cell'), [('D/senna', '80.00 (1 seed)'), ('', 'not counted')])

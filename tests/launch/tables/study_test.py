@@ -1,0 +1,178 @@
+"""A table whose runs depend on choices: the order of its runs, what is chosen, and its matrix."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+from experiments.tables import Choice, lineage
+from launch.tables import plan as plans
+from launch.tables import runner, study
+from launch.tables.__main__ import main
+
+OPTIONS = '--options=systems=gpt2+bert,budget=1+4,tasks=imdb'
+BEST = {'gpt2': '1e-3', 'bert': '1e-2'}  # bert's is at the edge of the grid
+METRICS = {
+  'accuracy': 0.7,
+  'bits_per_byte': 1.25,
+  'parameters_without_embeddings': 3_159_552,
+  'parameters_with_heads': 5_291_264,
+  'training_flops': 3.3e13,
+  'majority_accuracy': 0.5,
+  'bag_of_words': {'naive_bayes': 0.8, 'tfidf': 0.85},
+  'split': 'test',
+}
+
+
+def loss_of(name: str) -> float:
+  """Return a validation loss that is least at the best rate."""
+  best = '3e-4' if 'imdb' in name else BEST['gpt2' if 'gpt2' in name else 'bert']
+  rates = sorted(lineage.systems.RATES, key=float)
+  return 3.0 + abs(rates.index(name.rpartition('_lr')[2]) - rates.index(best))
+
+
+def train(words: tuple[str, ...], where: pathlib.Path) -> None:
+  """Write config.json and results.json of a training."""
+  settings = [word.removeprefix('--config.') for word in words if word.startswith('--config.')]
+  seed = int(settings.pop().removeprefix('seed='))
+  path, _, arg = words[1].removeprefix('--config=').partition(':')
+  flat = plans.configs(plans.Run('', f'{path}:{arg}', tuple(settings)), plans.Plan())['']
+  tree: dict = {'seed': seed}
+  for key, value in flat.items():
+    *sections, last = key.split('.')
+    part = tree
+    for section in sections:
+      part = part.setdefault(section, {})
+    part[last] = value
+  where.mkdir(parents=True, exist_ok=True)
+  (where / 'config.json').write_text(json.dumps(tree))
+  results = {'validation_loss': loss_of(where.parent.name), 'training_seconds': 360.0, 'split': 'valid', 'seed': seed}
+  (where / 'results.json').write_text(json.dumps(results))
+
+
+@pytest.fixture
+def program(monkeypatch):
+  """Replaces the processes of lmx by the files that they leave; returns the commands, and names of runs that fail."""
+  calls: list[str] = []
+  failing: list[str] = []
+
+  def process(self, command, log, slot):
+    del self, slot
+    where = next((word.partition('=')[2] for word in command.words if word.startswith('--workdir=')), '')
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text('lmx: the loss is not finite\n')
+    if any(name in where for name in failing):
+      return 3
+    calls.append(f'{command.words[0]} {"/".join(pathlib.Path(where).parts[-2:])}')
+    if command.words[0] == 'train':
+      train(command.words, pathlib.Path(where))
+    else:
+      command.proof.parent.mkdir(parents=True, exist_ok=True)
+      command.proof.write_text(json.dumps([METRICS] if command.words[0] == 'ngrams' else METRICS))
+    return 0
+
+  monkeypatch.setattr(runner.Runner, '_process', process)
+  return calls, failing
+
+
+def run(folder: pathlib.Path, *words: str) -> int:
+  data = [f'--data={name}={folder}' for name in ('corpus', 'blimp', 'imdb')]
+  return main(['lineage', f'--runs={folder}/runs', OPTIONS, *data, *words])
+
+
+def matrix(folder: pathlib.Path) -> list[str]:
+  text = (folder / 'runs/tables/lineage.md').read_text()
+  return [line for line in text.splitlines() if line.startswith('| ')]
+
+
+def test_study_chooses_rates_and_continues(tmp_path, program, capsys):
+  calls, failing = program
+  failing.append('bert_4m')
+  assert run(tmp_path) == 1
+  said = capsys.readouterr().err
+  first, last = said.index('two cores'), said.index('done in')
+  assert first < last, 'the cost comes before the first run'
+  assert 'bert_4m_lr1e-2 seed 0: failed (exit code 3)' in said
+  trained = [call.removeprefix('train ') for call in calls if call.startswith('train')]
+  rates = [name.partition('/')[0].rpartition('_lr')[2] for name in trained if name.startswith('gpt2_1m')]
+  assert rates == ['3e-4', '1e-3', '3e-3', '1e-2']
+  rates = [name.partition('/')[0].rpartition('_lr')[2] for name in trained if name.startswith('bert_1m')]
+  assert rates == ['3e-4', '1e-3', '3e-3', '1e-2', '3e-2'], 'an edge won'
+  assert 'gpt2_4m_lr1e-3/seed0' in trained, 'the rate of the smaller budget'
+  assert any(name.startswith('gpt2_4m_lr1e-3_imdb_lr3e-4') for name in trained)
+  assert [line.split(' | ')[9] for line in matrix(tmp_path) if line.startswith('| BERT')] == ['–', '–']
+  assert [line.split(' | ')[10] for line in matrix(tmp_path) if line.startswith('| BERT')] == ['70.00', 'not run']
+
+  failing.clear()
+  before = list(calls)
+  assert run(tmp_path) == 0
+  assert {call.split()[1].partition('_')[0] for call in calls[len(before) :]} == {'bert'}, 'nothing is run twice'
+  trained = [call for call in calls if call.startswith('train')]
+  assert len(trained) == len(set(trained))
+  before = list(calls)
+  assert run(tmp_path) == 0 and calls == before
+
+  gpt2 = next(line for line in matrix(tmp_path) if line.startswith('| GPT-2'))
+  assert gpt2.split(' | ')[1:] == [
+    *('2019', '3,159,552', '5,291,264', '1', '1', '3.30e+13', '0.10', '1e-3', '1.250', '70.00', '– |'),
+  ]
+  bags = [line for line in matrix(tmp_path) if line.startswith('| TF-IDF')]
+  assert bags[0].split(' | ')[-1] == '85.00 |'
+
+
+def test_further_seeds_only_train_the_chosen_rate(tmp_path, program):
+  calls, _ = program
+  words = ['--options=systems=gpt2,budget=1,tasks=none']
+  assert run(tmp_path, *words) == 0
+  before = len(calls)
+  assert run(tmp_path, *words, '--seeds=2') == 0
+  assert [call for call in calls[before:] if call.startswith('train')] == ['train gpt2_1m_lr1e-3/seed1']
+
+
+def test_another_config_in_a_directory_is_refused(tmp_path, program, capsys):
+  words = ['--options=systems=gpt2,budget=1,tasks=none']
+  assert run(tmp_path, *words) == 0
+  file = next((tmp_path / 'runs/lineage/mini').glob('gpt2_1m_lr3e-4/seed0/config.json'))
+  file.write_text(file.read_text().replace('"D": 256', '"D": 128'))
+  assert run(tmp_path, *words) == 2
+  assert 'is a run of another config: model.D 128 there, 256 here; move it elsewhere' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+  ('losses', 'failed', 'wanted'),
+  [
+    ({}, (), ('', ['b', 'c'])),
+    ({'b': 1.0}, (), ('', ['c'])),
+    ({'b': 1.0, 'c': 2.0}, (), ('', ['a'])),
+    ({'a': 1.5, 'b': 1.0, 'c': 2.0}, (), ('b', [])),
+    ({'a': 0.5, 'b': 1.0, 'c': 2.0}, (), ('a', [])),
+    ({'b': 2.0, 'c': 1.0}, (), ('', ['d'])),
+    ({'b': 2.0, 'c': float('inf')}, (), ('', ['a'])),
+    ({'b': 2.0, 'c': 1.0}, ('d',), ('c', [])),
+    ({}, ('b', 'c'), ('', [])),
+  ],
+)
+def test_choice_widens_at_an_edge(losses, failed, wanted):
+  choice = Choice('rate', ('a', 'b', 'c', 'd'), 1, 3)
+  assert study.choose(choice, {name: losses.get(name, float('nan')) for name in 'abcd'}, failed) == wanted
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ('size=tiny', 'option "size": got tiny; expected mini or small'),
+    ('budget=2', 'option "budget": got 2; expected 1 or 4'),
+    ('systems=gpt2+gpt2', 'option "systems": got gpt2+gpt2'),
+    ('budgets=1', 'option "budgets": unknown; expected one of size, budget'),
+  ],
+)
+def test_wrong_options_are_refused(tmp_path, capsys, options, message):
+  assert main(['lineage', f'--runs={tmp_path}', f'--options={options}']) == 2
+  assert message in capsys.readouterr().err
+
+
+def test_study_runs_on_this_machine(tmp_path, capsys):
+  assert main(['lineage', f'--runs={tmp_path}', '--where=slurm']) == 2
+  assert '--where: got slurm with lineage' in capsys.readouterr().err
