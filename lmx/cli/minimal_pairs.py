@@ -135,7 +135,14 @@ def _training_text(args: argparse.Namespace, scorer: Scorer) -> tuple[Iterator[s
   from lmx.data import sources
 
   data = loaded.run.data
-  return (text for _, text, _ in sources.open_splits(data)['train']), f'the training split of {data.dataset}'
+  if data.fraction < 1 or data.train_documents:
+    raise InputError(
+      f'--seen_text: got none, and {args.workdir} was trained on a part of its documents (data.fraction or '
+      'data.train_documents); expected the files of that part; name them'
+    )
+  splits = sources.open_splits(data)
+  texts = (text for split in data.train_splits for _, text, _ in splits[split])
+  return texts, f'the training text of {data.dataset}'
 
 
 def _own_folder(args: argparse.Namespace, scorer: Scorer) -> pathlib.Path | None:
@@ -168,14 +175,28 @@ def _run_all(args: argparse.Namespace, found: MinimalPairs) -> int:
   if not steps:
     raise InputError(f'--which: got all, and {args.workdir} has no checkpoints; expected the work directory of a run')
   path = pathlib.Path(args.output) if args.output else workdir / pairs_files.CURVE
-  points = []
+  points: list[dict[str, Any]] = []
+  words: dict[int, int] | None = None
   for step in steps:
-    _, found, evaluated = _evaluate(args, step, found)
-    points.append(evaluated.metrics)
+    scorer, found, evaluated = _evaluate(args, step, found)
+    words = _training_words(scorer, steps) if words is None else words
+    points.append(evaluated.metrics | ({'words': words[step]} if words else {}))
     pairs_files.write_curve(path, points)
     low, high = (100 * x for x in evaluated.metrics['interval'])
-    print(f'step {step:,}: {100 * evaluated.metrics["accuracy"]:.2f} ({low:.2f} to {high:.2f})', flush=True)
+    at = f' ({words[step]:,} words)' if words else ''
+    print(f'step {step:,}{at}: {100 * evaluated.metrics["accuracy"]:.2f} ({low:.2f} to {high:.2f})', flush=True)
   if args.json:
     print(json.dumps(points, indent=1))
   print(f'wrote {path} and {path.with_suffix(".png")}', file=sys.stderr)
   return 0
+
+
+def _training_words(scorer: Any, steps: list[int]) -> dict[int, int]:
+  """Return the training words of a run at its steps; {} if they are unknown, with the reason for the user."""
+  from lmx.evaluation import training_words
+
+  try:
+    return training_words.at_steps(scorer.loaded, steps)
+  except InputError as error:
+    print(f'the curve is by updates, because the training words are unknown: {error}', file=sys.stderr)
+    return {}

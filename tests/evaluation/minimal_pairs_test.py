@@ -139,7 +139,7 @@ def run(tmp_path_factory):
     (text / f'{name}.txt').write_text(line * 40)
   config = 'experiments/rnn_lm/quickstart.py:tiny'
   changes = {'data.dataset': 'text_files', 'data.manual_dir': text, 'data.cache_dir': folder / 'cache'}
-  changes |= {'train.steps': 4, 'train.eval_every': 2, 'checkpoint.every_steps': 2, 'checkpoint.keep_last': 2}
+  changes |= {'train.steps': 4, 'train.eval_every': 4, 'checkpoint.every_steps': 4, 'checkpoint.at_words': '(200,)'}
   options = [f'--config.{name}={value}' for name, value in changes.items()]
   assert main.main(['train', f'--config={config}', f'--workdir={folder / "run"}', *options]) == 0
   return folder / 'run'
@@ -180,8 +180,11 @@ def test_learning_curve_of_all_checkpoints(run, found, capsys):
   assert main.main(['evaluate', f'--workdir={run}', f'--pairs={found.path}', '--which=all']) == 0
   points = json.loads((run / pairs_files.CURVE).read_text())
   assert [point['step'] for point in points] == [2, 4]
+  data = json.loads((run / 'config.json').read_text())['data']
+  assert points[0]['words'] == 200  # of checkpoint.at_words
+  assert points[1]['words'] == pytest.approx(4 * data['batch_size'] * data['length'], rel=0.1)  # most tokens are words
   assert (run / 'pairs_curve.png').read_bytes().startswith(b'\x89PNG')
-  assert re.findall(r'step (\d+): ', capsys.readouterr().out) == ['2', '4']
+  assert re.findall(r'step (\d+) \([\d,]+ words\): ', capsys.readouterr().out) == ['2', '4']
 
 
 def test_seen_subset_reads_the_text_of_the_run(run, found, tmp_path, capsys):
@@ -189,7 +192,7 @@ def test_seen_subset_reads_the_text_of_the_run(run, found, tmp_path, capsys):
   assert main.main(words) == 0
   metrics = json.loads((tmp_path / 'out.json').read_text())
   assert metrics['pairs'] == 4 and metrics['dropped_paradigms'] == ['agreement_2']
-  assert 'the training split of text_files' in metrics['subset']
+  assert 'the training text of text_files' in metrics['subset']
   assert '1 paradigms have no pair in the subset' in capsys.readouterr().out
   (tmp_path / 'text').write_text('who ran ran who\n')
   assert main.main([*words, f'--seen_text={tmp_path}/text']) == 0
@@ -197,7 +200,7 @@ def test_seen_subset_reads_the_text_of_the_run(run, found, tmp_path, capsys):
 
 
 def test_comparison_over_paradigms_and_over_pairs(run, found, tmp_path, capsys):
-  for name, which in (('a', 2), ('b', 4)):
+  for name, which in (('a', 'words:200'), ('b', 4)):
     words = [f'--workdir={run}', f'--pairs={found.path}', f'--which={which}', f'--save_rows={tmp_path / name}']
     assert main.main(['evaluate', *words]) == 0
   results = json.loads((tmp_path / 'a' / 'results.json').read_text())
