@@ -498,7 +498,8 @@ def digest(config: Mapping[str, Any]) -> str:
     computed.pop('data.label_forms', None)
   rules = ('label_forms', 'numba_attention', 'numba_loops', 'numba_updates', 'packed_rows', 'split_names')
   later: dict[str, Any] = {f'semantics.{rule}': 0 for rule in rules}
-  later |= {'model.update_kernel': 'xla', 'data.batching.packed': False, 'data.split_names': 'words'}  # nor these
+  later |= {'model.update_kernel': 'xla', 'data.batching.packed': False}  # nor these
+  later |= {'data.split_names': 'words', 'data.words': 0}
   computed = {k: v for k, v in computed.items() if k not in later or v != later[k]}
   for key, value in (('model.attention', 'without_numba'), ('model.backend', 'xla')):  # "auto" in earlier versions
     if computed.get(key) == value:

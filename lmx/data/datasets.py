@@ -96,6 +96,12 @@ class DataSet:
     return self.kind == 'segmentation'
 
   @property
+  def running_text(self) -> bool:
+    """Return True if documents are plain text to train on, whose first words are text too."""
+    rows = self.table or self.spans or self.pair or self.images or self.token_labels
+    return not rows and 'train' in self.splits
+
+  @property
   def reader(self) -> Any:
     """Module of lmx/data/builders that finds the files of the data set."""
     return importlib.import_module(f'lmx.data.builders.{_READERS.get(self.kind, "files")}')

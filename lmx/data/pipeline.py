@@ -115,6 +115,11 @@ class Config(corpora.Config):
       self._check_images()
     if not 0 < self.fraction <= 1:
       raise InputError(f'data.fraction: got {self.fraction}; expected above 0 and at most 1')
+    if self.words and (self.train_documents or self.fraction < 1 or self.train_splits != ('train',)):
+      raise InputError(
+        f'data.words: got {self.words:,} with changed data.train_documents, fraction or train_splits; expected their '
+        'defaults, because each selects training text; omit one'
+      )
     check_choice('data.label_forms', self.label_forms, ('composed', 'as_written'))
     if self.label_forms != 'composed' and self.dataset not in LABELLED_BY_USERS:
       raise InputError(

@@ -24,6 +24,7 @@ from lmx import documents, ranges
 from lmx.data import cache, text_files
 from lmx.data.builders import files, split_files
 from lmx.data.datasets import DATA_SETS, TFDS, DataSet
+from lmx.data.word_budget import WordBudget
 from lmx.errors import InputError, InputWarning, check_choice, nearest
 
 SPLITS = (
@@ -91,6 +92,8 @@ class Config:
     split_names: rule for splits in the user's file names: 'words' (lmx/data/builders/split_files.py), or 'prefixes' of
       earlier versions, where `testimonials.csv` is a test file.
     column: field of the text in the .jsonl and .parquet files of text_files.
+    words: number of words of the training text, separated by white space; 0 is all. The document that exceeds it ends
+      after its last word (lmx/data/word_budget.py). The vocabulary is trained on these words, too.
   """
 
   dataset: str = 'embedded'
@@ -107,6 +110,7 @@ class Config:
   scores: bool = False
   split_names: str = 'words'
   column: str = 'text'
+  words: int = 0
 
   def __post_init__(self) -> None:
     if self.dataset not in DATA_SETS:
@@ -132,6 +136,11 @@ class Config:
     if not 0 <= self.split_fraction < 0.5:
       raise InputError(f'data.split_fraction: got {self.split_fraction}; expected at least 0 and below 0.5')
     self._check_sides()
+    if self.words < 0 or self.words and not self.rules.running_text:
+      raise InputError(
+        f'data.words: got {self.words:,} with data set {self.dataset}; expected 0'
+        + (', because its rows are no running text; omit it' if self.words > 0 else ', or a number of words')
+      )
 
   @property
   def rules(self) -> DataSet:
@@ -167,6 +176,10 @@ class Config:
 
   def identity(self) -> dict[str, Any]:
     """Return everything that determines the content, for JSON: name, version, digests of the files, options."""
+    return self.source_identity() | ({'words': self.words} if self.words else {})
+
+  def source_identity(self) -> dict[str, Any]:
+    """Return the identity of the whole data set, whatever part of it is read."""
     identity: dict[str, Any] = {'name': self.dataset, 'version': self.rules.version}
     if self.sides:
       return identity | self._pair_identity()
@@ -220,9 +233,10 @@ class Config:
     )
 
   def file_notes(self) -> tuple[str, ...]:
-    """Return a line with the files of each split, for data sets whose file names give their splits."""
+    """Return a line with the files of each split, if their names give it, and one with the words to train on."""
+    notes = (f'training text: the first {self.words:,} words (data.words)',) if self.words else ()
     if self.dataset not in NAMED_SPLITS:
-      return ()
+      return notes
     files_of = {
       split: [path for group in groups for path in ([group] if isinstance(group, str) else group)]
       for split, groups in self._own_files().items()
@@ -230,7 +244,7 @@ class Config:
     parts = [
       f'{split} {len(paths):,} ({split_files.some(paths)})' for split in SPLITS if (paths := files_of.get(split))
     ]
-    return (f'files of {self.manual_dir}: {"; ".join(parts)}',)
+    return (f'files of {self.manual_dir}: {"; ".join(parts)}', *notes)
 
   def training_files(self) -> str:
     """Return the user's training files for a message, or the data set's name if it has its own layout."""
@@ -305,7 +319,7 @@ class Config:
 
 def prepared_directory(source: Config) -> str:
   """Return the path of lmx's prepared copy of a data set, which may not exist yet. Raises InputError."""
-  identity = source.identity() | ({'reading': source.rules.reading} if source.rules.reading else {})
+  identity = source.source_identity() | ({'reading': source.rules.reading} if source.rules.reading else {})
   key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
   return os.path.join(cache.root(source.cache_dir), 'datasets', f'{source.dataset.replace("/", "_")}-{key}')
 
@@ -313,10 +327,19 @@ def prepared_directory(source: Config) -> str:
 def open_splits(source: Config, *, verify: bool = True) -> dict[str, Any]:
   """Prepare the data set if needed, and open its splits: `Examples`, or `text_files.Documents`. Raises InputError.
 
+  With `data.words` the training split is a `WordBudget`.
+
   Args:
     source: the data set.
     verify: compare the prepared files with their checksums.
   """
+  splits = _open_whole(source, verify)
+  if source.words:
+    splits['train'] = WordBudget(splits['train'], source.words, source.training_files())
+  return splits
+
+
+def _open_whole(source: Config, verify: bool) -> dict[str, Any]:
   if source.dataset == 'text_files':
     missing = source.held_out_splits()
     opened = text_files.open_splits(

@@ -84,6 +84,17 @@ def test_corpus_does_not_depend_on_the_parts(kind, tokenizer, tmp_path, small_pa
   assert os.listdir(tmp_path / 'shared' / 'tokens') == os.listdir(tmp_path / 'alone' / 'tokens')
 
 
+@pytest.mark.parametrize('words', [40, 333, 1111])
+@pytest.mark.parametrize('kind', ['documents', 'long'])
+def test_word_budget_does_not_depend_on_the_parts(kind, words, tmp_path, small_parts):
+  folder = write(tmp_path / 'in', kind)
+  alone = corpus.load(config(folder, tmp_path / 'alone', words=words), processes=1)
+  together = corpus.load(config(folder, tmp_path / 'shared', words=words), processes=2)
+  assert together.hash == alone.hash and together.splits['train'].counts['words'] == words
+  with pytest.raises(InputError, match='data.words: got 1,000,000; expected at most [0-9,]+, the words'):
+    corpus.load(config(folder, tmp_path / 'shared', 'bytes', words=1_000_000), processes=2)
+
+
 def test_prepared_records_are_shared_too(tmp_path, small_parts, monkeypatch):
   folder = write(tmp_path / 'in', 'stream')
   monkeypatch.setattr('lmx.data.builders.streams.EXAMPLE_SIZE', 700)
