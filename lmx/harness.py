@@ -105,7 +105,7 @@ class LMX(TemplateLM):
       context = before[-(self.max_length + 1 - len(ids)) :]
       rows.append(Row(np.asarray(ids, np.int32), np.asarray(context, np.int32), repr(continuation[:60])))
     scored = self._scorer.score(rows, greedy=True)
-    answers = [(float(np.sum(one.log_p_T)), bool(one.greedy)) for one in scored]
+    answers = [(one.sum, bool(one.greedy)) for one in scored]
     for (key, *_), answer in zip(requests, answers, strict=True):
       if key is not None:
         self.cache_hook.add_partial('loglikelihood', key, answer)

@@ -156,7 +156,7 @@ def _score_rows(scorer: Scorer, rows: Sequence[Row]) -> tuple[np.ndarray, np.nda
           raise InputError(
             f'{rows[i].name}: got a score that is not finite; expected finite parameters; see lmx describe'
           )
-        sums[i], tokens[i] = log_p_T.sum(), len(log_p_T)
+        sums[i], tokens[i] = scored.sum, len(log_p_T)
   return sums, tokens
 
 

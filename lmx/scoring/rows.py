@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -47,6 +48,11 @@ class Scored(NamedTuple):
 
   log_p_T: np.ndarray
   greedy: bool | None = None
+
+  @property
+  def sum(self) -> float:
+    """Sum over the predicted tokens in nats, rounded once, so that equal terms in any order have equal sums."""
+    return math.fsum(self.log_p_T[~np.isnan(self.log_p_T)])
 
 
 def ignore(tokens: int) -> None:

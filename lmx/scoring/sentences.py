@@ -44,7 +44,7 @@ class Score(NamedTuple):
   @property
   def sum(self) -> float:
     """Sum over the predicted tokens, in nats."""
-    return float(np.nansum(self.log_p_T))
+    return Scored(self.log_p_T).sum
 
   @property
   def predicted(self) -> int:

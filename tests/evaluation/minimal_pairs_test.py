@@ -121,6 +121,16 @@ def test_bootstrap_errors_over_pairs_and_over_paradigms():
   assert minimal_pairs.measure(pairs, scores, 0.5) == measured  # a fixed seed
 
 
+def test_equal_terms_in_another_order_are_a_tie():
+  class Letters(Table):
+    def score(self, rows, *, greedy=False, done=ignore):
+      return [Scored(-0.1 * (row.ids_T - BYTES.encode('a')[0] + 1)) for row in rows]
+
+  scores = minimal_pairs.score(Letters(), [Pair('abc', 'cba', 'order', '', '', '0')])
+  assert np.sum([-0.1, -0.2, -0.1 * 3]) != np.sum([-0.1 * 3, -0.2, -0.1])  # rounded after each addition
+  assert scores.sums_N2[0, 0] == scores.sums_N2[0, 1] and not scores.is_equal_N[0]
+
+
 def test_scores_that_are_not_finite_name_the_pair(found):
   with pytest.raises(InputError, match=r'island_1, pair 0: got a score that is not finite'):
     minimal_pairs.evaluate(Table({**SUMS, 'what did she see': np.nan}), found)
