@@ -18,6 +18,7 @@ from lmx.scoring.rows import Row
 from lmx.scoring.scorer import METHODS, RunScorer
 from lmx.types import Features
 from tests import drawn, untrained
+from tests.reference import transformer_xl as reference
 
 LETTERS = Words(['<unk>', '<eos>', 'a', 'b'], 'space')
 LINES = ['the cat sat on the mat', 'a cat', 'the catsat mathouse of dogs']
@@ -33,7 +34,8 @@ def subwords():
 def load(name, tokenizer=None, *overrides, std=0.2):
   tokenizer = tokenizer or subwords()
   if name == 'transformer_xl':
-    overrides = (*overrides, 'model.cutoffs=()')
+    overrides = (*overrides, 'model.cutoffs=()', 'model.div_val=1', 'model.fidelity=pytorch', 'model.N=2')
+  overrides = (*overrides, 'model.N=2') if name in ('bert', 'xlnet') else overrides
   run = untrained.load(f'experiments/{name}/quickstart.py:tiny', *overrides, tokenizer=tokenizer)
   return dataclasses.replace(run, params={'model': drawn.params(run.model.init, run.cfg, std=std)})
 
@@ -79,7 +81,7 @@ def test_probabilities_of_all_strings_sum_to_one(name):
   assert abs(sum(np.exp(one.log_p_T.sum()) for one in unended.score(rows)) - 1) < 1e-5
 
 
-@pytest.mark.parametrize('name', CAUSAL)
+@pytest.mark.parametrize('name', [name for name in CAUSAL if name != 'transformer_xl'])
 def test_causal_scores_follow_the_chain_rule(name):
   run = load(name, LETTERS if name == 'gpt' else None)
   lines = ['a b a', 'b', 'a b b b a'] if name == 'gpt' else LINES
@@ -93,6 +95,21 @@ def test_causal_scores_follow_the_chain_rule(name):
     return known if before else [np.nan, *known[1:]]
 
   check_equations(RunScorer(run), expected, lines)
+
+
+def test_transformer_xl_scores_equal_the_numpy_reference():
+  run = load('transformer_xl', LETTERS)
+  params = run.params['model']
+
+  def expected(text):
+    ids = [LETTERS.eos_id, *LETTERS.encode(text)]
+    x_LD = np.sqrt(run.cfg.D) * params['embed']['tokens'][ids].astype(np.float64)
+    bias = params['bias']['u_HK'], params['bias']['v_HK']
+    last = reference.segments(params, x_LD, len(ids), run.cfg.M, lambda i: bias)
+    head = params['embed'], params['output'], (), run.cfg.V
+    return [-reference.word_nll(*head, x_D, token) for x_D, token in zip(last[:-1], ids[1:], strict=True)]
+
+  check_equations(RunScorer(run), expected, ['a b a', 'b', 'a b <unk> b a'])
 
 
 def test_bert_scores_follow_their_equations():
