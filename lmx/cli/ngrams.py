@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     ngrams.check_empty(args.save)
   corpus = pipeline.load(data)
   models = {names[0]: mixture.estimate(corpus, names[0], args.boundaries)} if args.save else {}
-  records = mixture.evaluate_ngrams(corpus, splits, names, args.boundaries, models)
+  records = mixture.evaluate_ngrams(corpus, splits, names, args.boundaries, models, data)
   by_name = {(record['model'], record['split']): record['perplexity_per_token'] for record in records}
   print('perplexity per token', *(f'{split:>12}' for split in splits))
   for name in names:

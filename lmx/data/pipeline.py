@@ -25,7 +25,7 @@ import grain
 import numpy as np
 
 from lmx import documents, ranges
-from lmx.data import batching, labels, sources, transforms
+from lmx.data import batching, document_reader, labels, sources, transforms
 from lmx.data import corpus as corpora
 from lmx.data.batching.base import Batches
 from lmx.data.corpus import Corpus
@@ -264,6 +264,34 @@ def examples(cfg: Config, split: str) -> sources.Examples:
   if split not in splits:
     raise InputError(f'the data set has no split "{split}"{nearest(split, splits)}')
   return splits[split]
+
+
+def unknown_words(cfg: Config, corpus: Corpus, split: str) -> tuple[int, int] | None:
+  """Return the number of unknown words of a split of the user's text files, and their UTF-8 bytes.
+
+  A written `<unk>` is known. None: the texts are of another data set, not here any more, or other ones.
+  """
+  tokenizer, unknown = corpus.tokenizer, corpus.tokenizer.unk_id
+  count = 0 if unknown is None else int(np.count_nonzero(np.asarray(corpus.split(split).tokens) == unknown))
+  if not count:
+    return 0, 0
+  if cfg.dataset != 'text_files' or not tokenizer.has_spans:
+    return None
+  try:
+    texts = examples(cfg, split)
+    reader = document_reader.create(cfg, cfg.detokenize)
+    found = [word for _, text, _ in reader(texts) for word in _unknown_words(tokenizer, text)]
+  except InputError:  # the tokens are found without the files
+    return None
+  others = [word for word in found if word != '<unk>']
+  if len(found) != count:
+    return None
+  return len(others), sum(len(word.encode('utf-8', 'surrogateescape')) for word in others)
+
+
+def _unknown_words(tokenizer: Any, text: str) -> list[str]:
+  ids, spans_T2 = tokenizer.encode_spans(text)
+  return [text[begin:end] for begin, end in spans_T2[ids == tokenizer.unk_id].tolist()]
 
 
 def unlabelled_rows(cfg: Config, split: str) -> str:

@@ -213,10 +213,18 @@ def score_name(run: Run, params: Params, batches: Any, counts: Mapping[str, int]
   return name
 
 
-def text_counts(corpus: Any, split: str) -> dict[str, int]:
-  """Return the counts of a split for `language.report`; without words if it is written without spaces between them."""
+def text_counts(corpus: Any, split: str, cfg: pipeline.Config | None = None) -> dict[str, int]:
+  """Return the counts of a split for `language.report`; without words if it is written without spaces between them.
+
+  Args:
+    corpus: the data.
+    split: name of the split.
+    cfg: the `data` section, to count the unknown words; None does not count them.
+  """
   data = corpus.split(split)
   counts = dict(data.counts)
+  if cfg is not None and (unknown := pipeline.unknown_words(cfg, corpus, split)):
+    counts |= dict(zip(('unknown_words', 'unknown_bytes'), unknown, strict=True))
   if not counts.get('words') or not hasattr(corpus.tokenizer, 'decode'):
     return counts
   long_words = counts.get('characters', 0) > _LONGEST_WORD * counts['words']
@@ -239,7 +247,7 @@ def compute_results(
   batches = pipeline.batches(final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
   objective = objectives.get(run.objective_name)
   first = objective.terms(run.objective)[0]
-  counts = text_counts(corpus, split)
+  counts = text_counts(corpus, split, run.data if objective.score is not None else None)
   scores = report(run, counts, totals) if scores is None else scores
   headline, labels = objective.headline(run.objective, scores), corpus.manifest.get('label_names', ())
   if classes := _classes(run, totals, labels):
@@ -258,6 +266,7 @@ def compute_results(
     'tokens_counted': int(totals[first][1]),
     'unit': objective.UNIT,
     'protocol': describe_protocol(run, batches) + _unspaced_note(run, counts, corpus.split(split).counts),
+    **_unknown_charged(run, counts),
     'data_hash': corpus.hash,
     'matmul_precision': run.matmul_precision,
   }
@@ -267,6 +276,13 @@ def _unspaced_note(run: Run, counts: Mapping[str, int], all_counts: Mapping[str,
   is_language_model = objectives.get(run.objective_name).score is not None
   left_out = is_language_model and 'words' in all_counts and 'words' not in counts
   return '; no perplexity per word, because the text has no spaces between words' * left_out
+
+
+def _unknown_charged(run: Run, counts: Mapping[str, int]) -> dict[str, bool]:
+  """Return whether metrics charge the spelling of unknown words, {} if there are none."""
+  if objectives.get(run.objective_name).score is None or counts.get('unknown_words') == 0:
+    return {}
+  return {'unknown_charged': 'unknown_words' in counts}
 
 
 @dataclasses.dataclass(frozen=True)

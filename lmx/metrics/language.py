@@ -24,7 +24,7 @@ METRICS = (
   Metric('bits_per_character', False, headline=',.3f'),
   Metric('bits_per_byte', False),
   Metric('perplexity_per_word_with_spelling', False, shown=False),
-  Metric('bits_per_byte_with_spelling', False),
+  Metric('bits_per_byte_with_spelling', False, shown=False),
   Metric('unknown_words', None, ',.0f', shown=False),
 )
 ALPHABET = 256  # values of a byte

@@ -85,9 +85,5 @@ def is_changed(scorer: Scorer, text: str, row: Row) -> bool:
   """Return whether the tokenizer changes a text but for white space, as lower-casing does; unknown words aside."""
   if scorer.is_unknown(row).any():
     return False
-  if row.words is not None:
-    read = ''.join(row.words)
-  else:
-    ids = row.ids_T[:-1] if scorer.end else row.ids_T
-    read = scorer.tokenizer.decode(ids.tolist())
+  read = scorer.tokenizer.decode(scorer.tokenizer.encode(text).tolist())
   return ''.join(read.split()) != ''.join(text.split())

@@ -135,6 +135,31 @@ def test_text_without_spaces_has_no_count_of_words(text, has_words):
   assert headline == ('perplexity_per_word' if has_words else 'bits_per_character')
 
 
+def test_unknown_words_of_text_files_are_spelled(tmp_path, monkeypatch):
+  """The metrics charge unknown words where their text is still there, and results say whether they do."""
+  monkeypatch.setenv('LMX_CACHE', str(tmp_path / 'cache'))
+  for split, text in (('train', 'a b a b c'), ('valid', 'a'), ('test', 'a zyx <unk> b\n\nκ a.')):
+    (tmp_path / f'{split}.txt').write_text(f'{text}\n')
+  settings = ['data.dataset=text_files', f'data.manual_dir={tmp_path}', 'data.eval_batch_size=1']
+  run = resolve.to_run(resolve.load('experiments/rnn_lm/quickstart.py:tiny', settings), 6)
+  corpus = pipeline.load(run.data)
+  unknown = {'unknown_words': 3, 'unknown_bytes': 6}  # zyx, κ and the full stop
+  assert unknown.items() <= evaluate.text_counts(corpus, 'test', run.data).items()
+  assert evaluate.text_counts(corpus, 'valid', run.data)['unknown_words'] == 0
+  found = evaluate.compute_results(run, corpus, 'test', {'nll': (20.0, 10.0)})
+  assert found['unknown_charged'] and found['unknown_words'] == 3
+  bits = (20 + 9 * np.log(257)) / np.log(2) / corpus.splits['test'].counts['bytes']
+  assert found['bits_per_byte_with_spelling'] == pytest.approx(bits)
+  assert 'unknown_charged' not in evaluate.compute_results(run, corpus, 'valid', {'nll': (2.0, 1.0)})
+  baseline = baselines.measure(parts.Subject(run, corpus, {}, None, 'test', False)).metrics['baselines']['unigram']
+  assert baseline['unknown_words'] == 3
+  (tmp_path / 'test.txt').write_text('a b\n')
+  found = evaluate.compute_results(run, corpus, 'test', {'nll': (20.0, 10.0)})
+  assert not found['unknown_charged'] and 'bits_per_byte_with_spelling' not in found
+  (tmp_path / 'test.txt').unlink()
+  assert 'unknown_words' not in evaluate.text_counts(corpus, 'test', run.data)
+
+
 @pytest.fixture(scope='module')
 def streams():
   """A tiny AWD-LSTM and the sums over its validation split in streams, one row after the other on one device."""

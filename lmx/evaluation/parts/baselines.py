@@ -13,7 +13,7 @@ def measure(subject: Subject) -> Added:
   """Return 'baselines' and 'validation_baselines': their metrics on the split, and on the split 'valid'."""
   run, corpus, _, _, split, validation_baselines = subject
   texts = {
-    name: (np.asarray(corpus.splits[name].tokens), evaluate.text_counts(corpus, name))
+    name: (np.asarray(corpus.splits[name].tokens), evaluate.text_counts(corpus, name, run.data))
     for name in {split, *(['valid'] if validation_baselines else [])}
   }
   train = np.asarray(corpus.splits['train'].tokens)

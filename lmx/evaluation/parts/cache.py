@@ -71,5 +71,5 @@ def measure(subject: Subject) -> Added:
   eval_step = engine.compile_eval(make_step(run, cache_cfg))
   totals = evaluate.measure(eval_step, params, begin, batches, engine, title=f'{split} with cache')
   total, count = totals['nll']
-  metrics = language.report(total, count, evaluate.text_counts(corpus, split))
+  metrics = language.report(total, count, evaluate.text_counts(corpus, split, run.data))
   return Added({'cache': {**metrics, 'window': cfg.window, 'lambda': cfg.lam, 'theta': cfg.theta}})

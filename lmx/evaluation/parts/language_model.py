@@ -43,7 +43,7 @@ def ensemble(runs: Members, split: str) -> Evaluation:
   total = float((np.log(len(each)) - log_sum).sum())
   totals = {'nll': (total, float(count))}
   evaluate.check_finite(loaded.run, totals, loaded.params, f'split {split}')
-  scores = language.report(*totals['nll'], evaluate.text_counts(corpus, split))
+  scores = language.report(*totals['nll'], evaluate.text_counts(corpus, split, loaded.run.data))
   metrics = evaluate.compute_results(loaded.run, corpus, split, totals, scores)
   metrics = members.complete(metrics, 'language models', 'probabilities', loaded, split, each)
   return Evaluation(metrics, objectives.get(loaded.run.objective_name))

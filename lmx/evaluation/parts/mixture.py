@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from lmx.config.schema import Run
+from lmx.data import pipeline
 from lmx.errors import InputError
 from lmx.evaluation import evaluate
 from lmx.evaluation.parts import Added, Subject
@@ -34,6 +35,7 @@ def evaluate_ngrams(
   names: Sequence[str],
   boundaries: str = 'stream',
   models: Mapping[str, ngram.KneserNey] | None = None,
+  cfg: pipeline.Config | None = None,
 ) -> list[dict[str, Any]]:
   """Evaluate n-gram models.
 
@@ -43,6 +45,7 @@ def evaluate_ngrams(
     names: names of models.
     boundaries: one of BOUNDARIES: 'document' counts and predicts each document from its start.
     models: models of `estimate` that are already counted.
+    cfg: the `data` section, to count unknown words.
 
   Returns:
     A record {'model', 'split', 'tokens_counted', 'perplexity_per_token', ...} for each model and split.
@@ -65,7 +68,7 @@ def evaluate_ngrams(
       data = corpus.split(split)
       nll, _ = by_split(data)
       about = {'model': name, 'split': split, 'tokens_counted': len(data.tokens), 'data_hash': corpus.hash}
-      records.append({**about, **language.report(nll, len(data.tokens), evaluate.text_counts(corpus, split))})
+      records.append({**about, **language.report(nll, len(data.tokens), evaluate.text_counts(corpus, split, cfg))})
   return records
 
 
@@ -126,7 +129,7 @@ def measure(subject: Subject) -> Added:
     'name': name,
     'weight': options.mixture_weight,
     'tokens_counted': count,
-    **language.report(float(mixed.sum()), count, evaluate.text_counts(corpus, split)),
+    **language.report(float(mixed.sum()), count, evaluate.text_counts(corpus, split, run.data)),
     'parts': {key: language.perplexity(float(nll.sum()), count) for key, nll in parts.items()},
   }
   return Added({'mixture': mixture})
