@@ -91,26 +91,30 @@ def run(args: argparse.Namespace, folder: pathlib.Path | None) -> int:
   from lmx.evaluation import pairs_files
   from lmx.reporting import run_log
 
-  found = minimal_pairs.read(args.pairs, args.good or minimal_pairs.GOOD, args.bad or minimal_pairs.BAD, args.paradigm)
+  dataset = minimal_pairs.read(
+    args.pairs, args.good or minimal_pairs.GOOD, args.bad or minimal_pairs.BAD, args.paradigm
+  )
   if args.subset == 'babylm':
-    found = minimal_pairs.keep_listed(found, args.subset_file)
+    dataset = minimal_pairs.keep_listed(dataset, args.subset_file)
   if args.which == 'all':
-    return _run_all(args, found)
-  scorer, found, evaluated = _evaluate(args, args.which, found)
+    return _run_all(args, dataset)
+  scorer, dataset, evaluated = _evaluate(args, args.which, dataset)
   _print(args, evaluated.metrics)
   if args.output:
     run_log.write_json(args.output, evaluated.metrics)
   if folder is not None:
-    pairs_files.write_rows(folder, found, evaluated)
-    print(f'wrote {folder}: {len(found.pairs):,} pairs', file=sys.stderr)
+    pairs_files.write_rows(folder, dataset, evaluated)
+    print(f'wrote {folder}: {len(dataset.pairs):,} pairs', file=sys.stderr)
   if workdir := _own_folder(args, scorer):
     pairs_files.keep(workdir, evaluated.metrics)
     print(f'wrote {workdir / pairs_files.PAIRS}', file=sys.stderr)
+  elif not args.output:
+    print(f'{args.workdir} keeps no {pairs_files.PAIRS}; write the metrics by --output=FILE.json', file=sys.stderr)
   return 0
 
 
 def _evaluate(
-  args: argparse.Namespace, which: str | int, found: MinimalPairs
+  args: argparse.Namespace, which: str | int, dataset: MinimalPairs
 ) -> tuple[Scorer, MinimalPairs, Evaluated]:
   """Return the scorer of a checkpoint, the pairs of the subset and their evaluation."""
   from lmx.data import minimal_pairs
@@ -119,10 +123,10 @@ def _evaluate(
   protocol = args.protocol or 'lmx'
   options = {'method': args.method or 'auto', 'start': args.start or 'auto', 'end': args.end}
   scorer = evaluation.load(args.workdir, which, args.overrides, protocol=protocol, **options)
-  if args.subset == 'seen' and found.subset != 'seen':
-    found = minimal_pairs.keep_seen(found, *_training_text(args, scorer))
-  print(f'scoring {len(found.pairs):,} pairs by {scorer.name}: {scorer.protocol}', file=sys.stderr)
-  return scorer, found, evaluation.evaluate(scorer, found, protocol)
+  if args.subset == 'seen' and dataset.subset != 'seen':
+    dataset = minimal_pairs.keep_seen(dataset, *_training_text(args, scorer))
+  print(f'{scorer.name}: {scorer.protocol}; {scorer.source}; pairs: {len(dataset.pairs):,}', file=sys.stderr)
+  return scorer, dataset, evaluation.evaluate(scorer, dataset, protocol)
 
 
 def _training_text(args: argparse.Namespace, scorer: Scorer) -> tuple[Iterator[str], str]:
@@ -165,7 +169,7 @@ def _print(args: argparse.Namespace, metrics: dict[str, Any]) -> None:
   print(text if args.json else minimal_pairs.table(metrics, published))
 
 
-def _run_all(args: argparse.Namespace, found: MinimalPairs) -> int:
+def _run_all(args: argparse.Namespace, dataset: MinimalPairs) -> int:
   """Evaluate every checkpoint of a run, and write the learning curve after each."""
   from lmx.checkpoint import manager
   from lmx.evaluation import pairs_files
@@ -178,7 +182,7 @@ def _run_all(args: argparse.Namespace, found: MinimalPairs) -> int:
   points: list[dict[str, Any]] = []
   words: dict[int, int] | None = None
   for step in steps:
-    scorer, found, evaluated = _evaluate(args, step, found)
+    scorer, dataset, evaluated = _evaluate(args, step, dataset)
     words = _training_words(scorer, steps) if words is None else words
     points.append(evaluated.metrics | ({'words': words[step]} if words else {}))
     pairs_files.write_curve(path, points)

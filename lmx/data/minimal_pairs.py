@@ -133,14 +133,14 @@ def _files(path: str) -> list[str]:
       raise InputError(f'--pairs: got {path}; expected a folder, or a file that ends in {", ".join(_ENDINGS)}')
     return [path]
   names = documents.list_names(path)
-  found = [name for name in names if documents.ending(name) in _ENDINGS]
-  if not found:
+  tables = [name for name in names if documents.ending(name) in _ENDINGS]
+  if not tables:
     raise InputError(
       f'--pairs: got {path}, a folder without {", ".join(_ENDINGS)} files; expected BLiMP, or such files'
     )
-  if other := [name for name in names if name not in found]:
+  if other := [name for name in names if name not in tables]:
     warnings.warn(f'{path}: skipped, not a table of pairs: {", ".join(other)}', InputWarning, stacklevel=3)
-  return [os.path.join(path, name) for name in found]
+  return [os.path.join(path, name) for name in tables]
 
 
 def _stem(file: str) -> str:
@@ -177,28 +177,28 @@ def _cell(row: Mapping[str, Any], name: str, where: str, option: str) -> str:
   return value
 
 
-def keep_listed(found: MinimalPairs, path: str = '') -> MinimalPairs:
+def keep_listed(dataset: MinimalPairs, path: str = '') -> MinimalPairs:
   """Return the pairs in BabyLM's list, a table with the columns `UID` and `pairID`.
 
   Paradigms that have no file are ignored; a listed pair of another paradigm must exist.
 
   Args:
-    found: the pairs.
+    dataset: the pairs.
     path: the list; '' is the file blimp_babylm_filtered.tsv, which may be compressed, beside the folder.
 
   Raises:
     InputError: there is no list, or it names a pair that does not exist.
   """
-  path = path or _list_beside(found.path)
-  known = {(pair.paradigm, pair.id) for pair in found.pairs}
-  paradigms, listed = {pair.paradigm for pair in found.pairs}, set()
+  path = path or _list_beside(dataset.path)
+  known = {(pair.paradigm, pair.id) for pair in dataset.pairs}
+  paradigms, listed = {pair.paradigm for pair in dataset.pairs}, set()
   for number, row in cells.read(path):
     key = tuple(_cell(row, name, f'{path}, line {number}', '--subset_file') for name in (PARADIGM, ID))
     if key[0] in paradigms and key not in known:
-      raise InputError(f'{path}, line {number}: got pair {key[1]} of {key[0]}, which is not in {found.path}')
+      raise InputError(f'{path}, line {number}: got pair {key[1]} of {key[0]}, which is not in {dataset.path}')
     listed.add(key)
-  kept = [pair for pair in found.pairs if (pair.paradigm, pair.id) in listed]
-  return found.keep('babylm', f'pairs listed in {os.path.basename(path)}', kept)
+  kept = [pair for pair in dataset.pairs if (pair.paradigm, pair.id) in listed]
+  return dataset.keep('babylm', f'pairs listed in {os.path.basename(path)}', kept)
 
 
 def _list_beside(path: str) -> str:
@@ -212,22 +212,22 @@ def _list_beside(path: str) -> str:
   return beside
 
 
-def keep_seen(found: MinimalPairs, texts: Iterable[str], source: str) -> MinimalPairs:
+def keep_seen(dataset: MinimalPairs, texts: Iterable[str], source: str) -> MinimalPairs:
   """Return the pairs whose words all occur at least `SEEN` times in a text.
 
   Args:
-    found: the pairs.
+    dataset: the pairs.
     texts: documents, or lines.
     source: name of the text.
 
   Raises:
     InputError: there is no such pair.
   """
-  words_of = [{*_WORD.findall(pair.good), *_WORD.findall(pair.bad)} for pair in found.pairs]
+  words_of = [{*_WORD.findall(pair.good), *_WORD.findall(pair.bad)} for pair in dataset.pairs]
   counts = collections.Counter[str]()
   for text in texts:
     counts.update(_WORD.findall(text))
   kept = [
-    pair for pair, words in zip(found.pairs, words_of, strict=True) if all(counts[word] >= SEEN for word in words)
+    pair for pair, words in zip(dataset.pairs, words_of, strict=True) if all(counts[word] >= SEEN for word in words)
   ]
-  return found.keep('seen', f'every word occurs at least {SEEN} times in {source}; {WORD_RULE}', kept)
+  return dataset.keep('seen', f'every word occurs at least {SEEN} times in {source}; {WORD_RULE}', kept)

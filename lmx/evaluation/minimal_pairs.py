@@ -128,9 +128,9 @@ def score(scorer: Scorer, pairs: Sequence[Pair], space: bool = False) -> PairSco
       if text not in row_of:
         row = scorer.row(' ' * space + text, f'{pair.paradigm}, pair {pair.id}')
         key = row.ids_T.tobytes() + (b'' if row.characters_TC is None else row.characters_TC.tobytes())
-        if (found := index.setdefault(key, len(rows))) == len(rows):
+        if (number := index.setdefault(key, len(rows))) == len(rows):
           rows.append(row)
-        row_of[text] = found
+        row_of[text] = number
   of_pair_N2 = np.asarray([[row_of[pair.good], row_of[pair.bad]] for pair in pairs])
   sums, tokens = _score_rows(scorer, rows)
   is_unknown = np.asarray([scorer.is_unknown(row).any() for row in rows])
@@ -267,20 +267,20 @@ class Evaluated(NamedTuple):
   correct_per_token_N: np.ndarray
 
 
-def evaluate(scorer: Scorer, found: MinimalPairs, protocol: str = 'lmx') -> Evaluated:
+def evaluate(scorer: Scorer, dataset: MinimalPairs, protocol: str = 'lmx') -> Evaluated:
   """Evaluate a scorer on minimal pairs.
 
   Args:
     scorer: see `load`.
-    found: the pairs.
+    dataset: the pairs.
     protocol: key of PROTOCOLS.
 
   Raises:
     InputError: see `score`.
   """
   rule = PROTOCOLS[protocol]
-  scores = score(scorer, found.pairs, rule.space)
-  measured = measure(found.pairs, scores, rule.tie)
+  scores = score(scorer, dataset.pairs, rule.space)
+  measured = measure(dataset.pairs, scores, rule.tie)
   overall = measured['overall']
   ties = 'half' if rule.tie == 0.5 else 'as correct' if rule.tie else 'as wrong'
   settings = [scorer.protocol, 'a space first' * rule.space]
@@ -291,8 +291,8 @@ def evaluate(scorer: Scorer, found: MinimalPairs, protocol: str = 'lmx') -> Eval
     'name': scorer.name,
     'model': scorer.name if loaded is None else loaded.run.model_name,
     'step': None if loaded is None else loaded.step,
-    'dataset': found.name,
-    'split': found.subset,
+    'dataset': dataset.name,
+    'split': dataset.subset,
     'metric': 'accuracy',
     'accuracy': overall.accuracy,
     'accuracy_per_token': overall.accuracy_per_token,
@@ -301,18 +301,18 @@ def evaluate(scorer: Scorer, found: MinimalPairs, protocol: str = 'lmx') -> Eval
     'interval': list(overall.interval),
     'paradigm_error': overall.paradigm_error,
     'paradigm_interval': overall.paradigm_interval and list(overall.paradigm_interval),
-    'pairs': len(found.pairs),
+    'pairs': len(dataset.pairs),
     'ties': overall.ties,
     'ties_per_token': int((means_N2[:, 0] == means_N2[:, 1]).sum()),
-    'equal_sentences': sum(pair.good == pair.bad for pair in found.pairs),
+    'equal_sentences': sum(pair.good == pair.bad for pair in dataset.pairs),
     'equal_tokens': int(scores.is_equal_N.sum()),
     'unknown_pairs': int(scores.is_unknown_N.sum()),
     'pipeline': protocol,
     'method': scorer.method,
     'protocol': f'{protocol}: {", ".join(filter(None, settings))}; sum in nats; ties count {ties}',
-    'subset': found.about,
-    'dropped_paradigms': list(found.dropped),
-    'data_hash': found.hash,
+    'subset': dataset.about,
+    'dropped_paradigms': list(dataset.dropped),
+    'data_hash': dataset.hash,
   }
   lists = {name: [one._asdict() for one in measured[name]] for name in ('fields', 'phenomena', 'paradigms')}
   return Evaluated({**metrics, **lists}, scores, correct_N, correct_per_token_N)
@@ -333,9 +333,9 @@ def table(metrics: Mapping[str, Any], published: Iterable[Any] = ()) -> str:
   if dropped := metrics['dropped_paradigms']:
     lines.append(f'{len(dropped)} paradigms have no pair in the subset and are in no mean: {", ".join(dropped)}')
   lines.append(
-    f'{metrics["pairs"]:,} pairs: {metrics["ties"]:,} ties ({metrics["ties_per_token"]:,} by means), '
-    f'{metrics["equal_tokens"]:,} equal after tokenization, {metrics["equal_sentences"]:,} of them equal sentences; '
-    f'{metrics["unknown_pairs"]:,} with an unknown word'
+    f'pairs: {metrics["pairs"]:,}; ties: {metrics["ties"]:,} (by means {metrics["ties_per_token"]:,}); equal after '
+    f'tokenization: {metrics["equal_tokens"]:,} (equal sentences {metrics["equal_sentences"]:,}); with an unknown '
+    f'word: {metrics["unknown_pairs"]:,}'
   )
   known = [f'{one.name} {one.overall:.1f}' for one in published]
   lines += [f'published, other corpus: {", ".join(known)}'] * bool(known)

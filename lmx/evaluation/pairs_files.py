@@ -41,15 +41,15 @@ def read(workdir: Any) -> list[dict[str, Any]]:
   path = workdir / PAIRS
   if not records.exists(path):
     return []
-  found = documents.convert(records.read_json(path), list, str(path))
-  for one in found:
+  evaluations = documents.convert(records.read_json(path), list, str(path))
+  for one in evaluations:
     for name in (*_SAME, 'split'):
       documents.field(one, name, str, str(path))
     for name in ('accuracy', 'accuracy_per_token'):
       documents.field(one, name, float, str(path))
     for name in ('phenomena', 'fields', 'paradigms', 'interval'):
       documents.field(one, name, list, str(path))
-  return found
+  return evaluations
 
 
 def _summary(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,11 +69,11 @@ def _summary(metrics: Mapping[str, Any]) -> dict[str, Any]:
   }
 
 
-def write_rows(folder: pathlib.Path, found: MinimalPairs, evaluated: Evaluated) -> None:
+def write_rows(folder: pathlib.Path, dataset: MinimalPairs, evaluated: Evaluated) -> None:
   """Write the scores of every pair and the metrics to a folder, which lmx compare reads. Raises InputError."""
   metrics, scores = evaluated.metrics, evaluated.scores
   each = (scores.sums_N2, scores.tokens_N2, evaluated.correct_N, evaluated.correct_per_token_N)
-  outputs = list(zip(found.pairs, *(values.tolist() for values in each), strict=True))
+  outputs = list(zip(dataset.pairs, *(values.tolist() for values in each), strict=True))
   no_subject: Any = None  # the pairs belong to no run
   some, unit = rows.get('minimal_pairs').collect(no_subject, outputs)
   text, about = rows.describe('minimal_pairs', some, unit)
