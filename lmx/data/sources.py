@@ -24,7 +24,6 @@ from lmx import documents, ranges
 from lmx.data import cache, text_files
 from lmx.data.builders import files, split_files
 from lmx.data.datasets import DATA_SETS, TFDS, DataSet
-from lmx.data.word_budget import WordBudget
 from lmx.errors import InputError, InputWarning, check_choice, nearest
 
 SPLITS = (
@@ -335,6 +334,8 @@ def open_splits(source: Config, *, verify: bool = True) -> dict[str, Any]:
   """
   splits = _open_whole(source, verify)
   if source.words:
+    from lmx.data.word_budget import WordBudget  # only such a run imports it
+
     splits['train'] = WordBudget(splits['train'], source.words, source.training_files())
   return splits
 
