@@ -12,15 +12,19 @@ from lmx import statistics, storage
 from lmx.cli import main, report
 from lmx.data import minimal_pairs as reader
 from lmx.data.minimal_pairs import Pair
+from lmx.data.tokenizers.words import Words
 from lmx.errors import InputError
 from lmx.evaluation import minimal_pairs, pairs_files
 from lmx.evaluation import rows as row_files
 from lmx.reporting import html_report
 from lmx.scoring import loading
 from lmx.scoring.rows import Row, Scored, ignore
-from lmx.scoring.scorer import Scorer
+from lmx.scoring.scorer import RunScorer, Scorer
+from tests import untrained
 from tests.minimal_pairs import blimp
 from tests.untrained import BYTES
+
+WORDS = Words(['<unk>', '<eos>', 'the', 'cat'], 'space')
 
 SUMS = {
   'the cat sits': -10.0,
@@ -136,6 +140,49 @@ def test_scores_that_are_not_finite_name_the_pair(found):
     minimal_pairs.evaluate(Table({**SUMS, 'what did she see': np.nan}), found)
   with pytest.raises(InputError, match=r'agreement_1, pair 1: got a score that is not finite'):
     minimal_pairs.evaluate(Table({**SUMS, 'a dog runs': -np.inf}), found)
+
+
+def test_unknown_words_make_sentences_equal():
+  class Known(Table):
+    tokenizer = WORDS
+
+    def row(self, text, name=''):
+      return Row(np.asarray(WORDS.encode(text), np.int32), np.zeros(1, np.int32), name)
+
+    def score(self, rows, *, greedy=False, done=ignore):
+      return [Scored(-np.ones(len(row.ids_T))) for row in rows]
+
+  sentences = [('the cat sits', 'the cat sit'), ('the cat', 'cat the'), ('the cat', 'the cat')]
+  dataset = reader.MinimalPairs('p', [Pair(*pair, 'p', '', '', str(i)) for i, pair in enumerate(sentences)])
+  metrics = minimal_pairs.evaluate(Known(), dataset).metrics
+  assert metrics['ties'] == 3 and metrics['accuracy'] == 0.5
+  assert (metrics['equal_tokens'], metrics['equal_sentences'], metrics['unknown_pairs']) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+  'name, settings',
+  [
+    ('bert', dict.fromkeys(minimal_pairs.PROTOCOLS, ('pll', '', False))),
+    ('xlnet', dict.fromkeys(minimal_pairs.PROTOCOLS, ('left_to_right', '', False))),
+    ('elmo', {'lmx': ('both', '', False), 'blimp': ('both', '', True), 'harness': ('both', '', False)}),
+    (
+      'gpt2',
+      {
+        'lmx': ('causal', 'symbol', False),
+        'blimp': ('causal', 'symbol', True),
+        'babylm2025': ('causal', 'none', False),
+        'harness': ('causal', 'symbol', False),
+      },
+    ),
+  ],
+)
+def test_protocols_of_every_method(monkeypatch, name, settings):
+  """A method without a start or an end takes none from a protocol."""
+  loaded = untrained.load(f'experiments/{name}/quickstart.py:tiny', tokenizer=WORDS)
+  monkeypatch.setattr(loading, 'load', lambda *args, method='auto', **more: RunScorer(loaded, method))
+  for protocol, expected in settings.items():
+    scorer = minimal_pairs.load('run', protocol=protocol)
+    assert (scorer.method, scorer.start, scorer.end) == expected, protocol
 
 
 @pytest.fixture(scope='module')
