@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from lmx.cli import main
@@ -24,7 +26,7 @@ def babylm(tmp_path):
 
 
 def config(folder, **settings):
-  options = {'dataset': 'text_files', 'manual_dir': str(folder), 'cache_dir': str(folder.parent / 'cache')}
+  options = {'dataset': 'text_files', 'manual_dir': str(folder), 'cache_dir': os.path.join(folder, '../cache')}
   return pipeline.Config(**{**options, 'tokenizer': 'bytes', **settings})
 
 
@@ -44,6 +46,18 @@ def test_folder_of_babylm_has_its_splits(babylm, capsys):
   assert 'train 3 (bnc_spoken.train, childes.train, switchboard.train)' in out
   assert 'valid 3 (bnc_spoken.dev, childes.dev, switchboard.dev)' in out
   assert 'training text: the first 10 words (data.words)' in out
+
+
+def test_folders_of_splits_are_read_together(babylm):
+  whole = {split: [path.rsplit('/', 1)[1] for path in paths] for split, paths in config(babylm)._own_files().items()}
+  for split in ('dev', 'test'):
+    (babylm.parent / split).mkdir()
+    for name in NAMES:
+      (babylm / f'{name}.{split}').rename(babylm.parent / split / f'{name}.{split}')
+  parts = config(','.join(str(babylm.parent / name) for name in ('train_10M', 'dev', 'test')), cache_dir=str(babylm))
+  found = parts._own_files()
+  assert {split: [path.rsplit('/', 1)[1] for path in paths] for split, paths in found.items()} == whole
+  assert len(found['valid']) == 3
 
 
 def test_last_document_ends_with_the_budget(babylm):

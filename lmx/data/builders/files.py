@@ -21,7 +21,7 @@ Document = tuple[str, Any, str]  # id, text (str, or bytes for a byte stream), l
 VERSION = '1.0.0'  # of every builder; increase it when a builder's output changes
 ENOUGH = 10  # expected documents in a split held out by hash; with fewer, the last ones are held out
 TEXT_NAMES = (*(f'{kind}{how}' for kind in ('.txt', '.jsonl') for how in ('', *documents.COMPRESSED)), '.parquet')
-TEXT_KINDS = '*.txt, *.jsonl, each also as .gz, .xz or .zst, or *.parquet'
+TEXT_KINDS = '*.txt, *.jsonl, *.train, *.dev, *.valid, *.test, each also as .gz, .xz or .zst, or *.parquet'
 
 
 @dataclasses.dataclass(frozen=True)
