@@ -117,6 +117,12 @@ def test_classifier_writes_its_metrics_and_confusions(classifier):
   assert (classifier / 'confusion.png').read_bytes().startswith(b'\x89PNG')
 
 
+def test_bag_of_words_refuses_pairs(classifier, capsys):
+  words = [f'--workdir={classifier}', '--split=valid', '--config.evaluation.bag_of_words=true']
+  assert main.main(['evaluate', *words]) == 2
+  assert 'evaluation.bag_of_words: got rows of 2 texts; expected rows of one' in capsys.readouterr().err
+
+
 def test_classifier_saves_its_rows(classifier, tmp_path, capsys):
   rows = saved_rows.check(classifier, 'f1', 'matthews', 'accuracy', 'error_percent', 'macro_f1', 'loss')
   found = json.loads((classifier / 'results.json').read_text())

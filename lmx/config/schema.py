@@ -95,6 +95,8 @@ class Evaluation:
     answer_length: maximum tokens of an answer.
     null_threshold: the null answer is predicted if its score exceeds the best span's by more than this.
     baselines: also evaluate unigram and interpolated Kneser-Ney models on the same split and vocabulary.
+    bag_of_words: also evaluate classifiers of one text's words (lmx/metrics/bag_of_words.py): naive Bayes and logistic
+      regression on TF-IDF, trained on the same documents.
     order: the order n of the Kneser-Ney model.
     mixture: also evaluate the mean of the model's and an n-gram model's probabilities on the same tokens: 'trigram'
       (interpolated, lmx/metrics/interpolated_trigram.py), 'kneser_ney' (of `order`) or '' for none.
@@ -132,6 +134,7 @@ class Evaluation:
   answer_length: int = 30  # run_squad.py
   null_threshold: Annotated[float, ranges.SIGNED] = 0.0  # run_squad.py
   baselines: bool = True
+  bag_of_words: bool = False
   order: int = 5
   mixture: str = ''
   mixture_weight: float = 0.5  # Bengio et al. 2003, section 4.2

@@ -9,7 +9,7 @@ import numpy as np
 
 from lmx import objectives
 from lmx.config.schema import Run
-from lmx.data import labels
+from lmx.data import labels, pipeline
 from lmx.errors import InputError
 from lmx.evaluation import members
 from lmx.evaluation.parts import Added, Evaluation, Members, Subject
@@ -25,7 +25,24 @@ def measure(subject: Subject) -> Added:
     return Added({})
   outputs = classification.compute_outputs(run, corpus, engine.to_one_device(params), split)
   # These label `majority_class`, accuracy_class_<i> and the confusion matrix.
-  return Added(objective.summarize(run.objective, outputs) | {'labels': list(corpus.manifest['label_names'])})
+  metrics = objective.summarize(run.objective, outputs) | {'labels': list(corpus.manifest['label_names'])}
+  return Added(metrics | ({'bag_of_words': _bag_of_words(run, corpus, split)} if run.evaluation.bag_of_words else {}))
+
+
+def _bag_of_words(run: Run, corpus: Any, split: str) -> dict[str, float]:
+  """Return the accuracies of classifiers of words on the labelled documents of a split."""
+  from lmx.metrics import bag_of_words
+
+  if (texts := corpus.manifest.get('texts', 1)) > 1:
+    raise InputError(f'evaluation.bag_of_words: got rows of {texts} texts; expected rows of one; omit it')
+
+  def labelled(name: str) -> tuple[list[str], np.ndarray]:
+    rows = [text for _, text, *_ in pipeline.examples(run.data, name)]
+    labels_I = np.asarray(corpus.split(name).labels)
+    chosen = pipeline.select_documents(run.data, name, len(rows))
+    return [rows[i] for i, label in zip(chosen, labels_I, strict=True) if label >= 0], labels_I[labels_I >= 0]
+
+  return bag_of_words.accuracies(*labelled('train'), *labelled(split), len(corpus.manifest['label_names']))
 
 
 def write(workdir: Any, metrics: Mapping[str, Any], outputs: Sequence[Any]) -> None:
