@@ -30,7 +30,7 @@ def test_systems_of_a_size_have_equal_parameters(size, millions):
   assert {system: count for system, count in counts.items() if abs(count / counts['gpt2'] - 1) > 0.03} == {}
 
 
-@pytest.mark.parametrize('size', systems.SIZES)
+@pytest.mark.parametrize('size', systems.OPERATIONS)
 def test_operations_are_those_of_describe(size):
   found = {}
   for system in systems.SYSTEMS:

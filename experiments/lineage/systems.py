@@ -18,18 +18,19 @@
   xlnet           2019  permutations (two streams)         last token
 
 Two further variants read words: `lstm_words` and `nplm_words`, with the 33,000 most frequent words. Their unknown words
-are counted. `tokenizer` is no system: n-gram models read its data.
+are counted. Two are no systems: n-gram models read the data of `ngrams`, and `tokenizer` has the whole text.
 
   option   values
   stage    pretrain, task
-  size     mini, small, medium, base: 3, 11, 25 and 85 million parameters without embeddings, equal within 3 percent
-  budget   1, 4, 16, 64: millions of tokens that GPT-2 reads
+  size     mini, small, medium, base: 3, 11, 25 and 85 million parameters without embeddings, equal within 3 percent;
+           tiny for tests, with design=tokens
+  budget   1, 4, 16, 64: millions of tokens that GPT-2 reads, of the first 0.75, 3, 12 million words, or of all
   design   tokens: every system reads the budget's tokens; flops: every system has the operations of GPT-2's training,
            as `lmx describe` counts them, and the number of tokens differs
   lr       learning rate, one of 3e-5 to 1e-1; four are tried for every system
   task     imdb (5,000 reviews, one epoch, the first 256 tokens), sst2 (67,349 phrases, one epoch)
 
-Equal for all systems: the subwords (8,192 byte-level BPE, trained on the training text), the text, the parameters
+Equal for all systems: the subwords (8,192 byte-level BPE, trained on the whole training text), the text, the parameters
 without embeddings, the tokens of an update, AdamW with a linear warm-up over 10% and cosine decay, clipping at 1, and
 the grid of rates. Not equal: the embeddings (LSTM and NPLM have wider ones), the order of the text, and the share of
 tokens that are predicted: BERT 15%, XLNet 1/6, ELMo each token twice.
@@ -54,9 +55,11 @@ from experiments.xlnet import recipe as xlnet
 
 SYSTEMS = ('nplm', 'lstm', 'awd_lstm', 'elmo', 'gpt', 'bert', 'gpt2', 'transformer_xl', 'xlnet')
 WORD_SYSTEMS = ('nplm_words', 'lstm_words')
-VARIANTS = (*SYSTEMS, *WORD_SYSTEMS, 'tokenizer', 'tiny')
+_TEXTS = ('tokenizer', 'ngrams')
+VARIANTS = (*SYSTEMS, *WORD_SYSTEMS, *_TEXTS, 'tiny')
 RECURRENT = ('nplm', 'lstm', 'awd_lstm', 'elmo')
 BUDGETS = ('1', '4', '16', '64')
+WORDS = {'1': 750_000, '4': 3_000_000, '16': 12_000_000, '64': 0}  # first words of the text that a budget reads; 0: all
 DESIGNS = ('tokens', 'flops')
 RATES = ('1e-3', '3e-5', '1e-4', '3e-4', '3e-3', '1e-2', '3e-2', '1e-1')  # the default first
 TASKS = {'imdb': 'imdb', 'sst2': 'sst2_phrases'}
@@ -91,12 +94,13 @@ SIZES = {
   'small': Size(384, 6, 6, 4096, 128, 815, 797, 1733, _elmo(_FILTERS[:5], 1440, 192), 192),
   'medium': Size(512, 8, 8, 16_384, 256, 1255, 1259, 3078, _elmo(_FILTERS[:5], 2656, 256), 256),
   'base': Size(768, 12, 12, 65_536, 512, 2305, 2381, 6921, _elmo(_FILTERS, 4096, 512), 384),
+  'tiny': Size(16, 2, 1, 128, 16, 16, 16, 16, _elmo(((1, 8), (2, 8)), 16, 8), 8),
 }
 # Operations of a training step per token, as `lmx describe` counts them.
 OPERATIONS: dict[str, dict[str, float]] = {
   'mini': {
-    'nplm': 56.9e6,
-    'lstm': 40.8e6,
+    'nplm': 56.8e6,
+    'lstm': 40.7e6,
     'awd_lstm': 31.6e6,
     'elmo': 35.5e6,
     'gpt': 33.0e6,
@@ -104,6 +108,39 @@ OPERATIONS: dict[str, dict[str, float]] = {
     'gpt2': 33.0e6,
     'transformer_xl': 38.0e6,
     'xlnet': 31.6e6,
+  },
+  'small': {
+    'nplm': 149.1e6,
+    'lstm': 103.8e6,
+    'awd_lstm': 82.8e6,
+    'elmo': 105.1e6,
+    'gpt': 86.1e6,
+    'bert': 70.2e6,
+    'gpt2': 86.1e6,
+    'transformer_xl': 99.4e6,
+    'xlnet': 95.7e6,
+  },
+  'medium': {
+    'nplm': 302.6e6,
+    'lstm': 212.9e6,
+    'awd_lstm': 176.5e6,
+    'elmo': 199.0e6,
+    'gpt': 188.7e6,
+    'bert': 167.6e6,
+    'gpt2': 188.7e6,
+    'transformer_xl': 228.6e6,
+    'xlnet': 240.7e6,
+  },
+  'base': {
+    'nplm': 850.5e6,
+    'lstm': 623.3e6,
+    'awd_lstm': 547.9e6,
+    'elmo': 726.5e6,
+    'gpt': 604.0e6,
+    'bert': 572.4e6,
+    'gpt2': 604.0e6,
+    'transformer_xl': 766.8e6,
+    'xlnet': 863.6e6,
   },
 }
 
@@ -122,9 +159,9 @@ def get_config(arg: str = ''):
   small: dict[str, Any] = {}
   if system == 'tiny':
     system, small = 'gpt2', config.merge(config.tiny(), {'optim': {'warmup_fraction': 0.0}}).to_dict()
-    small['data'] |= {'vocab_size': 500, 'batching': {'stride': 32}}
+    small['data'] |= {'vocab_size': 500, 'words': 0}
   size, kind = SIZES[options.size], system.removesuffix('_words')
-  if options.stage == 'task' and (system in WORD_SYSTEMS or system == 'tokenizer'):
+  if options.stage == 'task' and system not in SYSTEMS:
     raise ValueError(f'option "stage": got task with {system}; expected one of {", ".join(SYSTEMS)}')
   own = options.stage == 'task' and system == 'elmo'  # the task has its own model
   base = {
@@ -150,7 +187,7 @@ def _model(system: str, size: Size) -> dict[str, Any]:
   # Transformer-XL do not distinguish tokens in the first thousand updates.
   std = round(0.02 * (768 / size.D) ** 0.5, 3)
   layers: dict[str, Any] = {'D': size.D, 'H': size.H, 'N': size.N}
-  positions = {**layers, 'T': 2 * size.length}
+  positions = {**layers, 'T': max(256, 2 * size.length)}
   # Relative positions need one more (D, D) matrix per layer: the feed-forward network is narrower by as much.
   relative = {**layers, 'init_std': std, 'F': 4 * size.D - size.D // 2, 'M': size.length}
   off = {'dropout': 0.0, 'dropout_attention': 0.0}
@@ -184,13 +221,15 @@ def _model(system: str, size: Size) -> dict[str, Any]:
       'fidelity': 'pytorch',
     },
     'xlnet': {'name': 'xlnet', 'variant': 'base', **relative, **off, 'reuse': size.length // 2},
-    'tokenizer': {'name': 'gpt2', 'variant': '124m', **positions},
+    **dict.fromkeys(_TEXTS, {'name': 'gpt2', 'variant': '124m', **positions}),
   }[system]
 
 
 def tokens(system: str, size: str, budget: str, design: str) -> float:
   """Return the tokens that a system reads in its pre-training."""
   given = 1e6 * int(budget)
+  if design == 'flops' and size not in OPERATIONS:
+    raise ValueError(f'option "design": got flops with size={size}; expected one of {", ".join(OPERATIONS)}')
   return given if design == 'tokens' else given * OPERATIONS[size]['gpt2'] / OPERATIONS[size][system]
 
 
@@ -211,12 +250,12 @@ def _pretrained(system: str, size: Size, options: Any) -> dict[str, Any]:
     'elmo': 'both_ways',
     'bert': {'name': 'pairs', 'masking': 'dynamic', 'max_predictions': round(0.15 * length), 'dupe_factor': 1},
     'xlnet': {'name': 'permutations', 'reuse': length // 2},
-  }.get(system, {'name': 'windows', 'stride': length // 2} if system in ('gpt', 'gpt2', 'tokenizer') else 'streams')
-  name = 'lstm' if system == 'tokenizer' else system
-  steps = updates(name, options.size, options.budget, options.design)
+  }.get(system, 'windows' if system in ('gpt', 'gpt2') else 'streams')
+  steps = updates('gpt2' if system in _TEXTS else system, options.size, options.budget, options.design)
   return {
     'data': {
       'dataset': 'text_files',
+      'words': 0 if system == 'tokenizer' else WORDS[options.budget],
       **(_CHARACTERS if system == 'elmo' else {}),
       'batching': batching,
       'batch_size': size.tokens // length,

@@ -50,6 +50,7 @@ class Run(NamedTuple):
     needs: CORES, GPU, GPUS or POD.
     gpu_hours: estimated H100 hours per seed; 0 is minutes, or no estimate.
     evaluated: tokens that its evaluations read, for the estimate of the hours.
+    rate: operations per second measured on two cores; 0 estimates them.
   """
 
   name: str
@@ -61,6 +62,7 @@ class Run(NamedTuple):
   needs: str = GPU
   gpu_hours: float = 0.0
   evaluated: float = 0.0
+  rate: float = 0.0
 
 
 class Row(NamedTuple):
@@ -231,6 +233,8 @@ METRICS = {
   'loss': Metric('loss', 'loss, nats', ('loss (nats)', 'log-perplexity'), band=0.02),
   'bpc': Metric('bits_per_character', 'bits per character', ('bpc',), band=0.01),
   'bpb': Metric('bits_per_byte', 'bits per byte', ('bpb', 'bits per byte'), band=0.01),
+  'bpb_spelled': Metric('bits_per_byte_with_spelling', 'bits per byte, unknown words spelled', (), band=0.01),
+  'unknown_words': Metric('unknown_words', 'unknown words', (), band=0.5, whole=True),
   'error': Metric('error_percent', 'error, %', ('error %',), band=0.5),
   'accuracy': Metric('accuracy', 'accuracy, %', ('accuracy',), 100.0),
   'accuracy_share': Metric('accuracy', 'accuracy', ('accuracy',), band=0.01),

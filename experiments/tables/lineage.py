@@ -8,7 +8,8 @@ separated by `+`:
   design   tokens (equal tokens), flops (equal operations), or both; the default is tokens
   systems  systems of experiments/lineage/systems.py; all without it
   tasks    imdb, sst2 or none (default imdb+sst2), tuned from the runs of the largest budget
-  task_lr  learning rates tried on each task (default 1e-4+3e-4+1e-3); a single one is not chosen
+  lr       learning rates tried in pre-training (default 3e-4+1e-3+3e-3+1e-2); a single one is not chosen
+  task_lr  the same on each task (default 1e-4+3e-4+1e-3)
   choose   budget at which the learning rate is chosen, on seed 0 of design tokens; the least budget without it
 
 Systems that read words take the rate of their subword system.
@@ -42,16 +43,21 @@ _BAGS = {'majority': 'majority class', 'naive_bayes': 'naive Bayes', 'tfidf': 'T
 _RATES = sorted(systems.RATES, key=float)
 _TRIED = ('3e-4', '1e-3', '3e-3', '1e-2')
 _TASK_TRIED = ('1e-4', '3e-4', '1e-3')
+_WINDOWS = ('gpt', 'gpt2')
 _NO_BITS = {
   'bert': 'a masked model gives each token a probability, the text none',
   'xlnet': 'its pre-training objective predicts a sixth of the tokens',
   'elmo': 'it reads sentences, and both of their directions',
 }
 _DASH = '–'
-# Tokens of the text (8,192 subwords) and of BLiMP's 134,000 sentences, for the hours.
-_TEXT = {'train': 18.2e6, 'valid': 0.37e6, 'test': 0.43e6}
-_WORDS = 13.4e6
+_TOKENIZER = 'lineage/tokenizer'
+_TOKENIZER_PATH = f'data.tokenizer_path={{{_TOKENIZER}}}/model/tokenizer'
+# Tokens (8,192 subwords) of a text with 13.4 million words, and of BLiMP's 134,000 sentences, for the hours.
+_TEXT = {'valid': 0.37e6, 'test': 0.43e6}
+_TOKENS_PER_WORD = 1.36
 _BLIMP = 1.7e6
+# Operations per second of a training of size mini on two cores, from its processor time.
+_RATE = {'nplm': 140e9, 'lstm': 198e9, 'gpt2': 140e9}
 _PASSES = {'bert': 13, 'elmo': 1, 'xlnet': 2}  # forward passes of BLiMP's scores, else 1
 _COLUMNS = (
   ('System', False),
@@ -60,6 +66,8 @@ _COLUMNS = (
   ('with embeddings', True),
   ('Tokens, millions', True),
   ('predicted', True),
+  ('Words, millions', True),
+  ('Epochs', True),
   ('FLOPs', True),
   ('Hours', True),
   ('Learning rate', True),
@@ -76,6 +84,7 @@ class Stage(NamedTuple):
   design: tuple[str, ...]
   systems: tuple[str, ...]
   tasks: tuple[str, ...]
+  lr: tuple[str, ...]
   task_lr: tuple[str, ...]
   choose: str
   seeds: int
@@ -106,7 +115,7 @@ def build(options: str = '', chosen: Mapping[str, str] | None = None, seeds: int
     ValueError: unknown option or value.
   """
   stage = _parse(options)._replace(chosen=chosen or {}, seeds=seeds, assume=assume)
-  runs: dict[str, Run] = {}
+  runs = {_TOKENIZER: _tokenizer()}
   rows: list[Row] = []
   choices: list[Choice] = []
   lines: list[MatrixRow] = [_line(stage, ('chance', ''), {'BLiMP, %': '50'})]
@@ -145,6 +154,7 @@ def _parse(options: str) -> Stage:
     'design': systems.DESIGNS,
     'systems': every,
     'tasks': (*_TASKS, 'none'),
+    'lr': _RATES,
     'task_lr': _RATES,
     'choose': systems.BUDGETS,
   }
@@ -158,9 +168,10 @@ def _parse(options: str) -> Stage:
     if wrong or (name in ('size', 'choose') and len(values) > 1) or len(set(values)) < len(values):
       raise ValueError(f'option "{name}": got {text}; expected {" or ".join(known[name])}')
     given[name] = tuple(value for value in known[name] if value in values)
-  tried = [_RATES.index(rate) for rate in given.get('task_lr', ())]
-  if tried and tried != list(range(tried[0], tried[-1] + 1)):
-    raise ValueError(f'option "task_lr": got {"+".join(given["task_lr"])}; expected neighbours of {", ".join(_RATES)}')
+  for name in ('lr', 'task_lr'):
+    tried = [_RATES.index(rate) for rate in given.get(name, ())]
+    if tried and tried != list(range(tried[0], tried[-1] + 1)):
+      raise ValueError(f'option "{name}": got {"+".join(given[name])}; expected neighbours of {", ".join(_RATES)}')
   budget = given.get('budget', ('1', '4'))
   return Stage(
     size=given.get('size', ('mini',))[0],
@@ -168,6 +179,7 @@ def _parse(options: str) -> Stage:
     design=given.get('design', ('tokens',)),
     systems=given.get('systems', every),
     tasks=tuple(task for task in given.get('tasks', tuple(_TASKS)) if task != 'none'),
+    lr=given.get('lr', _TRIED),
     task_lr=given.get('task_lr', _TASK_TRIED),
     choose=given.get('choose', budget)[0],
     seeds=1,
@@ -176,21 +188,35 @@ def _parse(options: str) -> Stage:
   )
 
 
+def _rates(stage: Stage) -> str:
+  if len(stage.lr) == 1:
+    return f'The learning rate of the pre-training is {stage.lr[0]}.'
+  return (
+    f'Learning rates are chosen by the validation loss on seed 0 at {stage.choose} million tokens, from '
+    f'{", ".join(stage.lr)}, and more where an edge wins.'
+  )
+
+
 def _note(stage: Stage) -> str:
-  largest = max(map(int, stage.budget))
   return (
     f'Size {stage.size}. Parameters and FLOPs are those of the pre-training. A cell is the mean over seeds, with the '
-    f'standard deviation. Learning rates are chosen on the validation text, on seed 0, at {stage.choose} million '
-    f'tokens, from {", ".join(_TRIED)}, and more where an edge wins. The text has {_WORDS / 1e6:.1f} million '
-    f'words, {_TEXT["train"] / 1e6:.0f} million subwords: the largest budget reads it '
-    f'{1e6 * largest / _TEXT["train"]:.2g} times. No bits a byte: '
+    f'standard deviation. {_rates(stage)} Systems that read words are charged for the spelling of unknown ones, which '
+    'are counted in the test text. No bits a byte: '
     + '; '.join(f'{_NAMES[name][0]}: {why}' for name, why in _NO_BITS.items())
     + '.'
   )
 
 
 def _columns(stage: Stage) -> tuple[tuple[str, bool], ...]:
-  return (*_COLUMNS, *((_TASKS[task], True) for task in stage.tasks))
+  unknown = [('Unknown words', True)] if {*stage.systems} & {*systems.WORD_SYSTEMS} else []
+  return (*_COLUMNS, *unknown, *((_TASKS[task], True) for task in stage.tasks))
+
+
+def _text(stage: Stage, budget: str, read: float) -> dict[str, str]:
+  """Return the cells of the text of a budget, from the millions of tokens that are read."""
+  words = systems.WORDS[budget] / 1e6
+  epochs = f'{read / (words * _TOKENS_PER_WORD):.2g}' if words else _DASH
+  return {'Tokens, millions': f'{read:.3g}', 'Words, millions': f'{words:g}' if words else 'all', 'Epochs': epochs}
 
 
 def _line(stage: Stage, name: tuple[str, str], cells: Mapping[str, str]) -> MatrixRow:
@@ -205,22 +231,29 @@ def _add(rows: list[Row], run: str, prefix: str, figure: str, metric: str, file:
   return f'{prefix}/{figure}'
 
 
+def _tokenizer() -> Run:
+  """Return the run that trains the tokenizer of all systems: unigrams of the whole text."""
+  command = (
+    f'ngrams --config={_FILE}:tokenizer --config.{manual_dir("corpus")} --models=ikn1 --split=valid '
+    '--save={dir}/model --output={dir}/ngrams.json'
+  )
+  return Run(_TOKENIZER, then=(command,), seeds=0, needs=CORES)
+
+
 def _ngram(stage: Stage, order: int, budget: str, runs: dict[str, Run], rows: list[Row]) -> MatrixRow:
   name = f'lineage/ngrams/{order}_{budget}m'
   prefix = f'lineage/ngrams/{budget}/{order}'
   runs[name] = Run(
     name,
     then=(
-      f'ngrams --config={_FILE}:tokenizer,budget={budget} --config.{manual_dir("corpus")} --models=ikn{order} '
-      '--split=test --save={dir}/model --output={dir}/ngrams.json',
+      f'ngrams --config={_FILE}:ngrams,budget={budget} --config.{manual_dir("corpus")} --models=ikn{order} '
+      f'--config.{_TOKENIZER_PATH} --split=test --save={{dir}}/model --output={{dir}}/ngrams.json',
       'evaluate --workdir={dir}/model --pairs={data.blimp} --output={dir}/blimp.json',
     ),
     seeds=0,
     needs=CORES,
   )
-  cells = {
-    'Tokens, millions': budget,
-    'predicted': budget,
+  cells = _text(stage, budget, systems.WORDS[budget] * _TOKENS_PER_WORD / 1e6) | {
     'Bits a byte': _add(rows, name, prefix, 'bits', 'bpb', 'ngrams', 'split=test'),
     'BLiMP, %': _add(rows, name, prefix, 'blimp', 'accuracy', 'blimp'),
   }
@@ -234,12 +267,14 @@ def _name(stage: Stage, system: str, budget: str, design: str, rate: str) -> str
 def _pretraining(stage: Stage, system: str, budget: str, design: str, rate: str) -> Run:
   """Return a pre-training, which is only validated."""
   options = f'size={stage.size},budget={budget},design={design},lr={rate}'
+  tokenizer = () if system in systems.WORD_SYSTEMS else (_TOKENIZER_PATH,)
   return Run(
     _name(stage, system, budget, design, rate),
     f'{_FILE}:{system},{options}',
-    (manual_dir('corpus'),),
+    (manual_dir('corpus'), *tokenizer),
     needs=CORES if stage.size == 'mini' else GPU,
     evaluated=2 * _TEXT['valid'],
+    rate=_RATE.get(system, 0.0) if stage.size == 'mini' else 0.0,
   )
 
 
@@ -256,21 +291,21 @@ def _system(
   subwords = system.removesuffix('_words')
   choice = f'{stage.size}/{subwords}'
   tries = [_pretraining(stage, subwords, stage.choose, 'tokens', rate) for rate in _RATES]
-  if all(one.name != choice for one in choices):
-    choices.append(_choice(choice, tries, _TRIED))
-    for run in stage.tries(tries, _TRIED):
+  if len(stage.lr) > 1 and all(one.name != choice for one in choices):
+    choices.append(_choice(choice, tries, stage.lr))
+    for run in stage.tries(tries, stage.lr):
       runs.setdefault(run.name, run)
   read = systems.tokens(subwords, stage.size, budget, design) / 1e6
-  cells = {
-    'Tokens, millions': f'{read:.3g}',
-    'predicted': f'{read * systems.predicted(system, stage.size):.3g}',
-  }
-  rate = stage.rate(choice, _TRIED)
+  cells = _text(stage, budget, read) | {'predicted': f'{read * systems.predicted(system, stage.size):.3g}'}
+  rate = stage.rate(choice, stage.lr)
   if not rate:
     return _line(stage, _NAMES[system], cells)
   run = _pretraining(stage, system, budget, design, rate)
-  bits = [] if system in _NO_BITS else ['evaluate --workdir={dir} --split=test --no-baselines --output={dir}/test.json']
-  tested = _TEXT['test'] * bool(bits) + _BLIMP * _PASSES.get(system, 1)
+  # Windows overlap by half, so that a prediction has at least that context.
+  stride = systems.SIZES[stage.size].length // 2 if system in _WINDOWS else 0
+  test = f'evaluate --workdir={{dir}} --split=test --no-baselines --config.evaluation.stride={stride}'
+  bits = [] if system in _NO_BITS else [f'{test} --output={{dir}}/test.json']
+  tested = _TEXT['test'] * len(bits) * (2 if stride else 1) + _BLIMP * _PASSES.get(system, 1)
   runs[run.name] = run._replace(
     seeds=stage.seeds,
     then=(
@@ -291,7 +326,9 @@ def _system(
     'BLiMP, %': add('blimp', 'accuracy', 'blimp'),
   }
   if bits:
-    cells['Bits a byte'] = add('bits', 'bpb', 'test')
+    cells['Bits a byte'] = add('bits', 'bpb_spelled' if system in systems.WORD_SYSTEMS else 'bpb', 'test')
+  if system in systems.WORD_SYSTEMS:
+    cells['Unknown words'] = add('unknown', 'unknown_words', 'test')
   if budget == stage.budget[-1] and design == stage.design[0] and system in systems.SYSTEMS:
     for task in stage.tasks:
       if found := _task(stage, system, run, task, runs, choices):
@@ -314,6 +351,7 @@ def _tuning(stage: Stage, system: str, start: Run, task: str, rate: str) -> Run:
     f'{_FILE}:{system},stage=task,size={stage.size},task={task},lr={rate}',
     settings,
     needs=start.needs,
+    rate=start.rate,
     evaluated={'imdb': 2 * 2500 * 256.0, 'sst2': 2 * 872 * 32.0}[task],
   )
 
@@ -370,3 +408,4 @@ def _curves(stage: Stage, rows: Sequence[Row]) -> list[Curve]:
 
 
 TABLE = build(assume=True)
+STAGES = tuple(build(f'size={size},budget=16', assume=True) for size in ('small', 'medium', 'base'))

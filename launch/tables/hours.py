@@ -58,6 +58,7 @@ class Work(NamedTuple):
 
 
 TWO_CORES = Device(9.22e9, 46.2e9, 197e9, 0.94, 2.36e-6)  # by `fit`
+_PROCESS = 20.0  # seconds to start and to compile a length, of a run with a measured rate
 _GUESS = Device(26e9, 120e9, 150e9, 8.0, 2e-6)  # where the lines do not determine a constant
 H100 = Device(20e12, 0.1 * 989e12, 0.35 * 989e12, 30.0, 1e-6)  # bfloat16, at most 35% of the peak
 _PATIENCE = 0.75  # share of the updates that a training with early stopping makes, about
@@ -133,6 +134,8 @@ def of_run(run: Run, runs: Mapping[str, Run]) -> float:
   if run.gpu_hours or not run.config:
     return run.gpu_hours
   device = TWO_CORES if run.needs == CORES else H100
+  if run.rate and run.needs == CORES:
+    device = Device(run.rate, run.rate, run.rate, _PROCESS, 0.0)
   return sum(seconds(work, device) for work in works(run, runs)) / 3600
 
 

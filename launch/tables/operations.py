@@ -124,8 +124,9 @@ def all_sizes() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _of_tables() -> Iterator[tuple[Run, dict[str, Run]]]:
   for name in plans.names():
-    runs = {run.name: run for run in plans.table(name).runs}
-    yield from ((run, runs) for run in runs.values() if run.config)
+    for table in plans.stages(name):
+      runs = {run.name: run for run in table.runs}
+      yield from ((run, runs) for run in runs.values() if run.config)
 
 
 def _of_measurements() -> Iterator[tuple[Run, dict[str, Run]]]:

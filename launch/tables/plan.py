@@ -116,6 +116,12 @@ def table(name: str) -> Table:
   return importlib.import_module(f'experiments.tables.{name}').TABLE
 
 
+def stages(name: str) -> list[Table]:
+  """Return the table `name` with its default options, and those with others that its file lists."""
+  first = table(name)
+  return [first, *getattr(importlib.import_module(f'experiments.tables.{name}'), 'STAGES', ())]
+
+
 @functools.cache
 def published() -> dict[str, Printed]:
   """Return the printed metric of the paper by id."""

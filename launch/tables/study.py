@@ -131,11 +131,12 @@ def _loss(run: Run, plan: plans.Plan) -> float:
 
 
 class Cost(NamedTuple):
-  """Estimated hours of a run: its name, the seeds that are not finished, and the hours of one."""
+  """Name of a run, its seeds that are not finished, the estimated hours of one (NaN: not known), and its hardware."""
 
   name: str
   seeds: int
   hours: float
+  needs: str
 
 
 def costs(name: str, plan: plans.Plan) -> list[Cost]:
@@ -147,7 +148,7 @@ def costs(name: str, plan: plans.Plan) -> list[Cost]:
     planned = [plans.commands(run, seed, runs, plan, shown=True) for seed in plans.seeds(run, plan)]
     missing = sum(any(not command.proof.exists() for command in commands) for commands in planned)
     if missing:
-      found.append(Cost(run.name, missing, hours.of_run(run, runs)))
+      found.append(Cost(run.name, missing, hours.of_run(run, runs) or math.nan * bool(run.config), run.needs))
   return found
 
 
@@ -158,13 +159,17 @@ def describe(found: Sequence[Cost]) -> list[str]:
   width = max(len(one.name) for one in found)
   times = lambda one: f' x {one.seeds} seeds' if one.seeds > 1 else ''
   lines = [f'  {one.name:{width}} {_hours(one.hours):>10}{times(one)}' for one in found]
-  total = sum(one.seeds * one.hours for one in found)
-  count = sum(one.seeds for one in found)
-  return [*lines, f'{count} runs, about {_hours(total)} on two cores; wider grids of rates are not counted']
+  known = [one for one in found if not math.isnan(one.hours)]
+  total, count = sum(one.seeds * one.hours for one in known), sum(one.seeds for one in found)
+  needed = ', '.join(dict.fromkeys(one.needs for one in known if one.hours))
+  about = f'about {_hours(total)} on {needed}' if needed else 'of unknown hours'
+  others = sum(one.seeds for one in found) - sum(one.seeds for one in known)
+  rest = f'; {others} of them without an estimate' if others and needed else ''
+  return [*lines, f'{count} runs, {about}{rest}; wider grids of rates are not counted']
 
 
 def _hours(value: float) -> str:
-  return report.duration(3600 * value) if value else 'seconds'
+  return 'not known' if math.isnan(value) else report.duration(3600 * value) if value else 'seconds'
 
 
 class Progress:
@@ -188,7 +193,8 @@ class Progress:
       return
     self._done[name] = self._hours.get(name.partition(' seed ')[0], 0.0)  # a chosen run is evaluated later: once
     taken, count = (time.monotonic() - self._start) / 3600, len(self._done)
-    more = f'in all {_hours(taken)}, estimated {_hours(sum(self._done.values()))}'
+    known = [value for value in self._done.values() if not math.isnan(value)]
+    more = f'in all {_hours(taken)}, estimated {_hours(sum(known))}'
     self._say(f'[{count} of {max(self._count, count)}] {text}; {more}')
 
 

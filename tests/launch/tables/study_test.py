@@ -102,8 +102,8 @@ def test_study_chooses_rates_and_continues(tmp_path, program, capsys):
   assert rates == ['3e-4', '1e-3', '3e-3', '1e-2', '3e-2'], 'an edge won'
   assert 'gpt2_4m_lr1e-3/seed0' in trained, 'the rate of the smaller budget'
   assert any(name.startswith('gpt2_4m_lr1e-3_imdb_lr3e-4') for name in trained)
-  assert [line.split(' | ')[9] for line in matrix(tmp_path) if line.startswith('| BERT')] == ['–', '–']
-  assert [line.split(' | ')[10] for line in matrix(tmp_path) if line.startswith('| BERT')] == ['70.00', 'not run']
+  assert [line.split(' | ')[11] for line in matrix(tmp_path) if line.startswith('| BERT')] == ['–', '–']
+  assert [line.split(' | ')[12] for line in matrix(tmp_path) if line.startswith('| BERT')] == ['70.00', 'not run']
 
   failing.clear()
   before = list(calls)
@@ -116,7 +116,7 @@ def test_study_chooses_rates_and_continues(tmp_path, program, capsys):
 
   gpt2 = next(line for line in matrix(tmp_path) if line.startswith('| GPT-2'))
   assert gpt2.split(' | ')[1:] == [
-    *('2019', '3,159,552', '5,291,264', '1', '1', '3.30e+13', '0.10', '1e-3', '1.250', '70.00', '– |'),
+    *('2019', '3,159,552', '5,291,264', '1', '1', '0.75', '0.98', '3.30e+13', '0.10', '1e-3', '1.250', '70.00', '– |'),
   ]
   bags = [line for line in matrix(tmp_path) if line.startswith('| TF-IDF')]
   assert bags[0].split(' | ')[-1] == '85.00 |'
@@ -162,9 +162,11 @@ def test_choice_widens_at_an_edge(losses, failed, wanted):
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
-    ('size=tiny', 'option "size": got tiny; expected mini or small'),
+    ('size=large', 'option "size": got large; expected mini or small'),
     ('budget=2', 'option "budget": got 2; expected 1 or 4'),
     ('systems=gpt2+gpt2', 'option "systems": got gpt2+gpt2'),
+    ('lr=1e-4+1e-3', 'option "lr": got 1e-4+1e-3; expected neighbours of'),
+    ('size=tiny,design=flops', 'option "design": got flops with size=tiny'),
     ('budgets=1', 'option "budgets": unknown; expected one of size, budget'),
   ],
 )
