@@ -4,7 +4,8 @@
 A and B are work directories, folders that `lmx evaluate --save_rows=DIR` wrote, or folders with one of these for each
 seed. With saved rows (evaluation.save_rows) tests are paired, over rows. The default is McNemar's exact test for
 accuracy, error percent and exact match of single runs, and approximate randomization for other metrics. Without rows,
-Welch's t test compares several seeds. p-values are corrected for several comparisons.
+Welch's t test compares several seeds. p-values are corrected for several comparisons. With --pairs, runs are compared
+by their newest evaluation on minimal pairs, over paradigms.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     choices=('holm', 'bh', 'none'),
     help='of p-values for several comparisons: Holm, Benjamini-Hochberg or none (default %(default)s)',
   )
+  parser.add_argument(
+    '--pairs', action='store_true', help='compare accuracies on minimal pairs (pairs.json), paired by paradigm'
+  )
   parser.add_argument('--output', default='', help='file to write the comparison to, as JSON')
 
 
@@ -47,7 +51,11 @@ def run(args: argparse.Namespace) -> int:
 
   if len(args.workdirs) < 2:
     raise InputError(f'DIR: got only {args.workdirs[0]}; expected a baseline and at least one other run')
-  systems = [_read(path, name) for path, name in zip(args.workdirs, _names(args.workdirs), strict=True)]
+  names = _names(args.workdirs)
+  if args.pairs:
+    systems = _read_pairs(args.workdirs, names, args.metric)
+  else:
+    systems = [_read(path, name) for path, name in zip(args.workdirs, names, strict=True)]
   metric = args.metric or systems[0].results[0]['metric']
   found, test = comparison.compare(systems, metric, args.test, args.correction)
   print('\n'.join(_lines(systems, found, metric, comparison.TESTS[test], args.correction)))
@@ -79,6 +87,29 @@ def _read(text: str, name: str) -> System:
   saved = [rows.read(pathlib.Path(one['path']), one) for one in found]
   complete = [one for one in saved if one is not None]
   return System(name, [one['path'] for one in found], found, complete if len(complete) == len(found) else None)
+
+
+def _read_pairs(paths: Sequence[str], names: Sequence[str], metric: str) -> list[System]:
+  """Return the systems with their accuracies on minimal pairs. Raises InputError if they share no evaluation."""
+  from lmx.evaluation import pairs_files
+  from lmx.evaluation import rows as row_files
+  from lmx.evaluation.comparison import System
+
+  tested = row_files.get('minimal_pairs').UNITS
+  if metric and metric not in tested:
+    raise InputError(
+      f'--metric: got "{metric}" with --pairs; expected {" or ".join(tested)}; compare folders of lmx evaluate '
+      '--pairs=DIR --save_rows=DIR for other metrics'
+    )
+  systems: list[System] = []
+  for text, name in zip(paths, names, strict=True):
+    path = pathlib.Path(text)
+    own = records.exists(path / pairs_files.PAIRS)
+    folders = [path] if own else sorted(one.parent for one in path.glob(f'*/{pairs_files.PAIRS}'))
+    like = systems[0].results[0] if systems else None
+    found = [pairs_files.paradigm_rows(pairs_files.newest(folder, like)) for folder in folders or [path]]
+    systems.append(System(name, list(map(str, folders)), [one for _, one in found], [rows for rows, _ in found]))
+  return systems
 
 
 def _names(paths: Sequence[str]) -> list[str]:

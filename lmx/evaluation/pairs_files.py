@@ -8,6 +8,7 @@ from typing import Any
 
 from lmx import documents, records
 from lmx.data.minimal_pairs import MinimalPairs
+from lmx.errors import InputError
 from lmx.evaluation import rows
 from lmx.evaluation.minimal_pairs import Evaluated
 from lmx.reporting import run_log
@@ -50,6 +51,43 @@ def read(workdir: Any) -> list[dict[str, Any]]:
     for name in ('phenomena', 'fields', 'paradigms', 'interval'):
       documents.field(one, name, list, str(path))
   return evaluations
+
+
+def newest(workdir: Any, like: Mapping[str, Any] | None = None) -> dict[str, Any]:
+  """Return the newest evaluation in pairs.json of a folder.
+
+  Args:
+    workdir: the folder.
+    like: an evaluation of the same pairs by the same pipeline; None takes any.
+
+  Raises:
+    InputError: there is none.
+  """
+  same = ('dataset', 'split', 'data_hash', 'pipeline')
+  evaluations = [one for one in read(workdir) if like is None or all(one.get(name) == like.get(name) for name in same)]
+  if not evaluations:
+    pairs = f'{like["dataset"]}/{like["split"]} by {like["pipeline"]}' if like else 'minimal pairs'
+    raise InputError(f'{workdir}/{PAIRS}: got no evaluation of {pairs}; expected one; run lmx evaluate --pairs=DIR')
+  return evaluations[-1]
+
+
+def paradigm_rows(metrics: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+  """Return the accuracies of an evaluation's paradigms as rows, and the evaluation with their description.
+
+  Only `accuracy` and `accuracy_per_token` are functions of these rows.
+  """
+  paradigms = metrics['paradigms']
+  each = [
+    {
+      'row': i,
+      'paradigm': one['name'],
+      'phenomenon': '',
+      'correct': one['accuracy'],
+      'correct_per_token': one['accuracy_per_token'],
+    }
+    for i, one in enumerate(paradigms)
+  ]
+  return each, {**metrics, 'rows': {'kind': 'minimal_pairs', 'count': len(each), 'unit': 'paradigms'}}
 
 
 def _summary(metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -196,7 +196,14 @@ def run(tmp_path_factory):
     (text / f'{name}.txt').write_text(line * 40)
   config = 'experiments/rnn_lm/quickstart.py:tiny'
   changes = {'data.dataset': 'text_files', 'data.manual_dir': text, 'data.cache_dir': folder / 'cache'}
-  changes |= {'train.steps': 4, 'train.eval_every': 4, 'checkpoint.every_steps': 4, 'checkpoint.at_words': '(200,)'}
+  changes |= {
+    'samples.count': 0,
+    'evaluation.baselines': False,
+    'train.steps': 4,
+    'train.eval_every': 4,
+    'checkpoint.every_steps': 4,
+    'checkpoint.at_words': '(200,)',
+  }
   options = [f'--config.{name}={value}' for name, value in changes.items()]
   assert main.main(['train', f'--config={config}', f'--workdir={folder / "run"}', *options]) == 0
   return folder / 'run'
@@ -275,6 +282,26 @@ def test_comparison_over_paradigms_and_over_pairs(run, found, tmp_path, capsys):
   assert 'accuracy_pairs on blimp/all, 7 pairs\n' in capsys.readouterr().out
   assert main.main(['compare', str(tmp_path / 'a'), str(tmp_path / 'b'), '--metric=accuracy_islands']) == 0
   assert 'accuracy_islands on blimp/all, 7 pairs, tested over 2 pairs\n' in capsys.readouterr().out
+
+
+def test_comparison_of_kept_evaluations(tmp_path, capsys, found):
+  other = {**SUMS, 'a dog run': -10.5, 'ran who': -3.5}
+  for name, sums in (('a', SUMS), ('b', other), ('c', other)):
+    (tmp_path / name).mkdir()
+    pairs_files.keep(tmp_path / name, minimal_pairs.evaluate(Table(sums), found).metrics)
+  folders = [str(tmp_path / name) for name in 'ab']
+  assert main.main(['compare', *folders, '--pairs', f'--output={tmp_path}/out.json']) == 0
+  assert 'accuracy on blimp/all, 3 paradigms\n' in capsys.readouterr().out
+  a, b = json.loads((tmp_path / 'out.json').read_text())['systems']
+  assert (a['mean'], b['mean']) == pytest.approx((1.25 / 3, 2.25 / 3)) and b['p'] > 0.1
+  values = np.asarray([0.5, 0.5, 0.25]), np.asarray([1, 0.5, 0.75])
+  assert b['p'] == pytest.approx(statistics.approximate_randomization(*values))
+  pairs_files.keep(tmp_path / 'c', minimal_pairs.evaluate(Table(other), found, 'blimp').metrics)
+  assert main.main(['compare', folders[0], str(tmp_path / 'c'), '--pairs']) == 0  # the evaluation by the same pipeline
+  assert main.main(['compare', str(tmp_path / 'c'), folders[0], '--pairs']) == 2
+  assert 'a/pairs.json: got no evaluation of blimp/all by blimp' in capsys.readouterr().err
+  assert main.main(['compare', *folders, '--pairs', '--metric=accuracy_pairs']) == 2
+  assert 'expected accuracy or accuracy_per_token' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
