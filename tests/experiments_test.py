@@ -1190,6 +1190,7 @@ DATA_CHANGES: dict = {
   'tokenizer': None,
   'tokenizer_path': None,
   'column': None,
+  'words': None,  # tests/data/word_budget_test.py
   'vectors': None,
   'other_rows': None,  # initial parameters: tests/runs/word_table_test.py
   'vocab_size': None,
