@@ -81,6 +81,7 @@ class Row(NamedTuple):
     tries: runs with other settings. Of `run` and these, the one with the lowest mean validation loss over seeds counts.
     highest: the try with the highest mean metric counts instead, for papers that choose by it.
     outside: why our metric is not in the interval of the published one, where the reason is known.
+    options: in a study, the --options with which only this row and its run are left, without a choice.
   """
 
   id: str
@@ -94,6 +95,7 @@ class Row(NamedTuple):
   tries: tuple[str, ...] = ()
   highest: bool = False
   outside: str = ''
+  options: str = ''
 
   @property
   def runs(self) -> tuple[str, ...]:

@@ -40,6 +40,7 @@ _NAMES = {
 _NGRAMS = {1: ('unigrams', ''), 5: ('5-gram, Kneser-Ney', '1995')}
 _TASKS = {'imdb': 'IMDB, %', 'sst2': 'SST-2, %'}
 _BAGS = {'majority': 'majority class', 'naive_bayes': 'naive Bayes', 'tfidf': 'TF-IDF, logistic regression'}
+_BAG_SYSTEM = 'nplm'  # its tasks are cheap
 _RATES = sorted(systems.RATES, key=float)
 _TRIED = ('3e-4', '1e-3', '3e-3', '1e-2')
 _TASK_TRIED = ('1e-4', '3e-4', '1e-3')
@@ -57,7 +58,15 @@ _TEXT = {'valid': 0.37e6, 'test': 0.43e6}
 _TOKENS_PER_WORD = 1.36
 _BLIMP = 1.7e6
 # Operations per second of a training of size mini on two cores, from its processor time.
-_RATE = {'nplm': 140e9, 'lstm': 198e9, 'gpt2': 140e9}
+_RATE = {
+  'nplm': 140e9,
+  'lstm': 198e9,
+  'gpt': 140e9,
+  'bert': 140e9,
+  'gpt2': 140e9,
+  'transformer_xl': 130e9,
+  'xlnet': 115e9,
+}
 _PASSES = {'bert': 13, 'elmo': 1, 'xlnet': 2}  # forward passes of BLiMP's scores, else 1
 _COLUMNS = (
   ('System', False),
@@ -224,10 +233,12 @@ def _line(stage: Stage, name: tuple[str, str], cells: Mapping[str, str]) -> Matr
   return MatrixRow(tuple(known.get(title, _DASH) for title, _ in _columns(stage)))
 
 
-def _add(rows: list[Row], run: str, prefix: str, figure: str, metric: str, file: str, pick: str = '') -> str:
+def _add(
+  rows: list[Row], run: str, prefix: str, figure: str, metric: str, file: str, pick: str = '', options: str = ''
+) -> str:
   """Add a row and return its id."""
   if all(row.id != f'{prefix}/{figure}' for row in rows):
-    rows.append(Row(f'{prefix}/{figure}', run, metric, file, pick))
+    rows.append(Row(f'{prefix}/{figure}', run, metric, file, pick, options=options))
   return f'{prefix}/{figure}'
 
 
@@ -243,6 +254,7 @@ def _tokenizer() -> Run:
 def _ngram(stage: Stage, order: int, budget: str, runs: dict[str, Run], rows: list[Row]) -> MatrixRow:
   name = f'lineage/ngrams/{order}_{budget}m'
   prefix = f'lineage/ngrams/{budget}/{order}'
+  options = f'budget={budget},systems=nplm,lr=1e-3,tasks=none'
   runs[name] = Run(
     name,
     then=(
@@ -254,8 +266,8 @@ def _ngram(stage: Stage, order: int, budget: str, runs: dict[str, Run], rows: li
     needs=CORES,
   )
   cells = _text(stage, budget, systems.WORDS[budget] * _TOKENS_PER_WORD / 1e6) | {
-    'Bits a byte': _add(rows, name, prefix, 'bits', 'bpb', 'ngrams', 'split=test'),
-    'BLiMP, %': _add(rows, name, prefix, 'blimp', 'accuracy', 'blimp'),
+    'Bits a byte': _add(rows, name, prefix, 'bits', 'bpb', 'ngrams', 'split=test', options),
+    'BLiMP, %': _add(rows, name, prefix, 'blimp', 'accuracy', 'blimp', '', options),
   }
   return _line(stage, _NGRAMS[order], cells)
 
@@ -316,7 +328,8 @@ def _system(
     evaluated=run.evaluated + tested,
   )
   prefix = f'lineage/{stage.size}/{design}/{budget}/{system}'
-  add = lambda *words: _add(rows, run.name, prefix, *words)
+  options = f'size={stage.size},budget={budget},design={design},systems={system},lr={rate}'
+  add = lambda figure, metric, file: _add(rows, run.name, prefix, figure, metric, file, '', f'{options},tasks=none')
   cells |= {
     'Parameters': add('body', 'body', 'described'),
     'with embeddings': add('parameters', 'all_parameters', 'described'),
@@ -332,7 +345,8 @@ def _system(
   if budget == stage.budget[-1] and design == stage.design[0] and system in systems.SYSTEMS:
     for task in stage.tasks:
       if found := _task(stage, system, run, task, runs, choices):
-        cells[_TASKS[task]] = _add(rows, found.name, prefix, task, 'accuracy', 'test')
+        tuned = f'{options},tasks={task},task_lr={found.name.rpartition("_lr")[2]}'
+        cells[_TASKS[task]] = _add(rows, found.name, prefix, task, 'accuracy', 'test', options=tuned)
   return _line(stage, _NAMES[system], cells)
 
 
@@ -368,7 +382,7 @@ def _task(stage: Stage, system: str, start: Run, task: str, runs: dict[str, Run]
   if not rate:
     return None
   run = next(one for one, name in zip(tries, _RATES, strict=True) if name == rate)
-  bags = '--config.evaluation.bag_of_words=true ' if system == stage.systems[0] else ''
+  bags = '--config.evaluation.bag_of_words=true ' if system == _BAG_SYSTEM else ''
   runs[run.name] = run._replace(
     seeds=stage.seeds,
     then=(f'evaluate --workdir={{dir}} --split=test {bags}--output={{dir}}/test.json',),
@@ -378,12 +392,14 @@ def _task(stage: Stage, system: str, start: Run, task: str, runs: dict[str, Run]
 
 
 def _bags(stage: Stage, runs: Mapping[str, Run], rows: list[Row]) -> list[MatrixRow]:
-  """Return the lines of classifiers without a language model, from the tasks of the first system."""
-  found = {task: [row for row in rows if row.id.endswith(f'/{stage.systems[0]}/{task}')] for task in stage.tasks}
+  """Return the lines of classifiers without a language model, from the tasks of the system that measures them."""
+  found = {task: [row for row in rows if row.id.endswith(f'/{_BAG_SYSTEM}/{task}')] for task in stage.tasks}
   lines = []
   for key, title in _BAGS.items() if any(found.values()) else ():
     cells = {
-      _TASKS[task]: _add(rows, some[0].run, f'lineage/bags/{task}', key, f'{key}_accuracy', 'test')
+      _TASKS[task]: _add(
+        rows, some[0].run, f'lineage/bags/{task}', key, f'{key}_accuracy', 'test', options=some[0].options
+      )
       for task, some in found.items()
       if some
     }

@@ -118,7 +118,7 @@ def _study(args: argparse.Namespace, plan: plans.Plan) -> int:
 
 
 def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
-  if study.builder(args.table):
+  if plans.is_study(args.table):
     return _study(args, plan)
   table = plans.table(args.table)
   rows = options.select_rows(table, args.rows)

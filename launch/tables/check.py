@@ -227,14 +227,15 @@ def _table_command(one: measured.Measurement, words: Sequence[str]) -> Iterator[
     yield f'launch.tables: {text}'
     return
   try:
-    rows = {row.id: row for row in options.select_rows(plans.table(args.table), args.rows)}
+    rows = {row.id: row for row in options.select_rows(plans.table(args.table, args.options), args.rows)}
   except InputError as error:
     yield f'launch.tables: {error}'
     return
   if one.id not in rows:
     yield f'launch.tables {args.table}: has no row {one.id}{" among --rows" if args.rows else ""}'
     return
-  changed = plans.Plan(options=args.options, settings=tuple(settings)).changed
+  given = '' if plans.is_study(args.table) else args.options
+  changed = plans.Plan(options=given, settings=tuple(settings)).changed
   reason = rows[one.id].differs or (f'the command changes the protocol, {changed}' if changed else '')
   if reason and not one.differs and one.id in plans.published():
     yield f'differs: got none; expected the reason why the printed figure is not compared: {reason}'

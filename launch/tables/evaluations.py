@@ -95,7 +95,7 @@ def _last_command(one: measured.Measurement) -> tuple[list[str], Row | None]:
   words = recorded.commands(one)[-1]
   if tuple(words[:3]) != recorded.TABLES:
     return [recorded.fill(word, {recorded.SEED: '0'}) for word in words], None
-  table = plans.table(words[3])
+  table = trainings.table_of(words[3:])
   row = next(row for row in table.rows if row.id == one.id)
   runs = {run.name: run for run in table.runs}
   for command in plans.commands(runs[row.run], None, runs, trainings.table_plan(words[3:]), shown=True):

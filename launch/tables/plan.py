@@ -107,19 +107,37 @@ def names() -> list[str]:
   return sorted(path.stem for path in FOLDER.glob('*.py') if path.name != '__init__.py')
 
 
-def table(name: str) -> Table:
-  """Return the table `name`; InputError with the nearest name if there is none."""
+def table(name: str, options: str = '') -> Table:
+  """Return the table `name`; of a study with `options` the stage that they name, with a run for each choice.
+
+  Raises:
+    InputError: there is no such table, with the nearest name; or a study has no such options.
+  """
+  module = _module(name)
+  if not options or not is_study(name):
+    return module.TABLE
+  try:
+    return module.build(options, assume=True)
+  except ValueError as error:
+    raise InputError(f'--options: {error}') from None
+
+
+def is_study(name: str) -> bool:
+  """Return whether the runs of a table depend on choices; its options are then its own, not those of experiments."""
+  return hasattr(_module(name), 'build')
+
+
+def _module(name: str) -> Any:
   if name not in names():
     renamed = name.removeprefix('seq2seq_')
     hint = f'; it is now "{renamed}"' if renamed != name and renamed in names() else nearest(name, names())
     raise InputError(f'unknown table "{name}"{hint}')
-  return importlib.import_module(f'experiments.tables.{name}').TABLE
+  return importlib.import_module(f'experiments.tables.{name}')
 
 
 def stages(name: str) -> list[Table]:
   """Return the table `name` with its default options, and those with others that its file lists."""
-  first = table(name)
-  return [first, *getattr(importlib.import_module(f'experiments.tables.{name}'), 'STAGES', ())]
+  return [table(name), *getattr(_module(name), 'STAGES', ())]
 
 
 @functools.cache

@@ -55,7 +55,8 @@ def _line(name: str, table: Table, one: collection.RowResult, plan: plans.Plan) 
   runs = {run.name: run for run in table.runs}
   file = one.seeds[0].workdir / f'{row.file}.json'
   record = _record(file)
-  options = [f'--options={plan.options}'] if plan.options else []
+  given = row.options or plan.options
+  options = [f'--options={given}'] if given else []
   options += [f'--seeds={plan.seeds}'] if plan.seeds else []
   words = ['python', '-m', 'launch.tables', name, f'--rows={row.id}', *options]
   words += [f'--config.{text}' for text in plan.settings if not plans.is_free(text)]

@@ -199,12 +199,12 @@ class Planner:
   def _table(self, one: measured.Measurement, words: Sequence[str]) -> Rerun:
     rest, settings = split_overrides(list(words))
     args = options.parser().parse_args(rest)
-    table = plans.table(args.table)
+    table, given = trainings.table_of(words), trainings.table_plan(words)
     if one.id not in {row.id for row in table.rows}:
       raise InputError(f'{one.id}: table {args.table} has no such row')
     rows = options.select_rows(table, one.id)
     data = {name: path for name, path in self._data.items() if name in DATA}
-    plan = plans.Plan((self._root / 'tables',), data, args.seeds, args.options, tuple(settings))
+    plan = plans.Plan((self._root / 'tables',), data, args.seeds, given.options, tuple(settings))
     runs = {run.name: run for run in table.runs}
     collection.collect(table, rows, plan)
     tasks = runner.plan_tasks([runs[name] for name in plans.read_from(rows)], runs, plan)

@@ -37,12 +37,6 @@ class Stage(NamedTuple):
   failed: list[str]
 
 
-def builder(name: str) -> Callable[..., Table] | None:
-  """Return the function that makes a table, None for a table without choices."""
-  plans.table(name)
-  return getattr(importlib.import_module(f'experiments.tables.{name}'), 'build', None)
-
-
 def build(name: str, plan: plans.Plan, chosen: Mapping[str, str], *, assume: bool = False) -> Table:
   """Return the table of a command line's options.
 
@@ -55,8 +49,7 @@ def build(name: str, plan: plans.Plan, chosen: Mapping[str, str], *, assume: boo
   Raises:
     InputError: unknown option or value.
   """
-  make = builder(name)
-  assert make is not None, name
+  make = importlib.import_module(f'experiments.tables.{name}').build
   try:
     return make(plan.options, chosen, plan.seeds or 1, assume=assume)
   except ValueError as error:
@@ -148,7 +141,8 @@ def costs(name: str, plan: plans.Plan) -> list[Cost]:
     planned = [plans.commands(run, seed, runs, plan, shown=True) for seed in plans.seeds(run, plan)]
     missing = sum(any(not command.proof.exists() for command in commands) for commands in planned)
     if missing:
-      found.append(Cost(run.name, missing, hours.of_run(run, runs) or math.nan * bool(run.config), run.needs))
+      each = hours.of_run(run, runs)
+      found.append(Cost(run.name, missing, each or (math.nan if run.config else 0.0), run.needs))
   return found
 
 

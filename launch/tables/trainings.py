@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from experiments.tables import CORES, Run
+from experiments.tables import CORES, Run, Table
 from launch.tables import measured, recorded
 from launch.tables import plan as plans
 
@@ -36,7 +36,7 @@ def runs_of(one: measured.Measurement, lines: Lines | None = None) -> list[Train
   found = recorded.commands(one)
   if found and tuple(found[0][:3]) == recorded.TABLES:
     run, runs = table_run(one.id, found[0][3:])
-    row = next(row for row in plans.table(found[0][3]).rows if row.id == one.id)
+    row = next(row for row in table_of(found[0][3:]).rows if row.id == one.id)
     return [(runs[name], runs) for name in (*row.tries, run.name) if runs[name].config]
   first = measured_run(lines[one.start], lines) if one.start in lines and one.start != one.id else None
   runs = {one.start: first[0]} if first else {}
@@ -58,9 +58,15 @@ def _settings(words: Sequence[str], start: str = '') -> Iterator[str]:
       yield f'{key}={{{start}}}' if start and key == 'train.init_from' else f'{key}={text}'
 
 
+def table_of(words: Sequence[str]) -> Table:
+  """Return the table of a command of launch.tables; `words` are those after `launch.tables`."""
+  return plans.table(words[0], recorded.option(words, '--options'))
+
+
 def table_plan(words: Sequence[str]) -> plans.Plan:
-  """Return the options and settings of a command of launch.tables, without its seeds."""
-  return plans.Plan(options=recorded.option(words, '--options'), settings=tuple(_settings(words)))
+  """Return the options and settings of a command of launch.tables for its experiments, without its seeds."""
+  given = '' if plans.is_study(words[0]) else recorded.option(words, '--options')
+  return plans.Plan(options=given, settings=tuple(_settings(words)))
 
 
 def table_run(key: str, words: Sequence[str]) -> Training:
@@ -68,7 +74,7 @@ def table_run(key: str, words: Sequence[str]) -> Training:
 
   `words` are those after `launch.tables`.
   """
-  table, plan = plans.table(words[0]), table_plan(words)
+  table, plan = table_of(words), table_plan(words)
   changed = lambda run: run._replace(config=plans.argument(run, plan), settings=(*run.settings, *plan.settings))
   runs = {run.name: changed(run) if run.config else run for run in table.runs}
   return runs[next(row.run for row in table.rows if row.id == key)], runs

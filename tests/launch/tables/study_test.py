@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import random
 
 import pytest
 
@@ -11,8 +12,9 @@ from experiments.tables import Choice, lineage
 from launch.tables import plan as plans
 from launch.tables import runner, study
 from launch.tables.__main__ import main
+from tests import minimal_pairs
 
-OPTIONS = '--options=systems=gpt2+bert,budget=1+4,tasks=imdb'
+OPTIONS = '--options=systems=nplm+gpt2+bert,budget=1+4,tasks=imdb'
 BEST = {'gpt2': '1e-3', 'bert': '1e-2'}  # bert's is at the edge of the grid
 METRICS = {
   'accuracy': 0.7,
@@ -178,3 +180,36 @@ def test_wrong_options_are_refused(tmp_path, capsys, options, message):
 def test_study_runs_on_this_machine(tmp_path, capsys):
   assert main(['lineage', f'--runs={tmp_path}', '--where=slurm']) == 2
   assert '--where: got slurm with lineage' in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_tiny_study_runs_from_text_to_matrix(tmp_path):
+  """No process is replaced: four systems learn from made-up text, are scored on pairs, and drawn."""
+  rng = random.Random(0)
+  words = [''.join(rng.choices('abcdefgh', k=5)) for _ in range(500)]
+  text = lambda count: '\n'.join(' '.join(rng.choices(words, k=10)) + '.' + '\n' * (i % 9 == 0) for i in range(count))
+  (tmp_path / 'text').mkdir()
+  for split, count in (('train', 80_000), ('valid', 200), ('test', 200)):
+    (tmp_path / f'text/{split}.txt').write_text(text(count))
+  words_of = ['lineage', f'--runs={tmp_path}/runs', f'--data=corpus={tmp_path}/text', '--config.train.steps=4']
+  words_of += [f'--data=blimp={minimal_pairs.blimp(tmp_path / "blimp")}', '--config.train.eval_every=4']
+  options = 'size=tiny,budget=1,systems=lstm+elmo+bert+gpt2+xlnet+lstm_words,lr=1e-3,tasks=none'
+  assert main([*words_of, f'--options={options}']) == 0
+  lines = matrix(tmp_path)
+  assert [line.split(' | ')[0] for line in lines[3:]] == [
+    *('| unigrams', '| 5-gram, Kneser-Ney', '| LSTM', '| ELMo', '| BERT', '| GPT-2', '| XLNet', '| LSTM, words')
+  ]
+  assert 'not run' not in ''.join(lines)
+  bits = [float(line.split(' | ')[11]) for line in lines[3:] if line.split(' | ')[11] != '–']
+  assert len(bits) == 5 and all(1 < value < 5 for value in bits)
+  assert (tmp_path / 'runs/tables/lineage.png').exists()
+
+
+def test_options_of_a_row_give_its_run_without_a_choice():
+  """So a recorded line can be checked and run again."""
+  table = lineage.build('budget=4+16,systems=nplm+gpt2', assume=True)
+  for row in table.rows:
+    one = plans.table('lineage', row.options)
+    runs = {run.name: run for run in one.runs}
+    assert not one.choices and next(other for other in one.rows if other.id == row.id).run == row.run
+    assert runs[row.run] == next(run for run in table.runs if run.name == row.run)
