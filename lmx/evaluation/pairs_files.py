@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lmx import documents, records
-from lmx.data.minimal_pairs import MinimalPairs
 from lmx.errors import InputError
 from lmx.evaluation import rows
-from lmx.evaluation.minimal_pairs import Evaluated
 from lmx.reporting import run_log
+
+if TYPE_CHECKING:
+  from lmx.data.minimal_pairs import MinimalPairs
+  from lmx.evaluation.minimal_pairs import Evaluated
 
 PAIRS, CURVE = 'pairs.json', 'pairs_curve.json'
 SUMMARY = 'minimal_pairs'  # in results.json
+_GROUPS = ('fields', 'phenomena', 'paradigms')
+_TEXTS = ('dataset', 'data_hash', 'protocol', 'split', 'pipeline', 'method', 'subset')
 _SAME = ('dataset', 'data_hash', 'protocol')  # an evaluation replaces another one with the same values
 
 
@@ -44,13 +48,30 @@ def read(workdir: Any) -> list[dict[str, Any]]:
     return []
   evaluations = documents.convert(records.read_json(path), list, str(path))
   for one in evaluations:
-    for name in (*_SAME, 'split'):
-      documents.field(one, name, str, str(path))
-    for name in ('accuracy', 'accuracy_per_token'):
-      documents.field(one, name, float, str(path))
-    for name in ('phenomena', 'fields', 'paradigms', 'interval'):
-      documents.field(one, name, list, str(path))
+    _check(one, str(path), str=_TEXTS, int=('equal_tokens',), list=_GROUPS)
+    for group in (one, *(group for name in _GROUPS for group in one[name])):
+      _check(group, str(path), str=('name',), float=('accuracy', 'accuracy_per_token'), int=('pairs', 'ties'))
+      for name in ('interval', 'paradigm_interval'):
+        _check_interval(group.get(name), f'{path}: {name}', is_required=name == 'interval')
+    for group in (group for name in _GROUPS for group in one[name]):
+      _check(group, str(path), int=('paradigms',))
   return evaluations
+
+
+def _check(row: Any, where: str, **names: Sequence[str]) -> None:
+  """Raise InputError unless an object has fields of the given types."""
+  kinds = {'str': str, 'int': int, 'float': float, 'list': list}
+  for kind, fields in names.items():
+    for name in fields:
+      documents.field(row, name, kinds[kind], where)
+
+
+def _check_interval(value: Any, where: str, *, is_required: bool) -> None:
+  """Raise InputError unless a value is two numbers, or nothing where it is not required."""
+  if value is None and not is_required:
+    return
+  if not (isinstance(value, list) and len(value) == 2 and all(map(records.is_number, value))):
+    raise InputError(f'{where}: got {documents.show(value)}; expected two numbers')
 
 
 def newest(workdir: Any, like: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -305,6 +305,25 @@ def test_comparison_of_kept_evaluations(tmp_path, capsys, found):
 
 
 @pytest.mark.parametrize(
+  'change, message',
+  [
+    (lambda one: one.pop('protocol'), 'pairs.json: no field "protocol"'),
+    (lambda one: one['phenomena'].append({}), 'expected an object with the field "name"|no field "name"'),
+    (lambda one: one['paradigms'][0].update(accuracy='x'), 'accuracy: got "x"; expected a finite number'),
+    (lambda one: one['fields'][0].update(interval=[1]), 'interval: got a list of 1; expected two numbers'),
+  ],
+)
+def test_damaged_evaluations_are_named(tmp_path, found, change, message):
+  pairs_files.keep(tmp_path, minimal_pairs.evaluate(Table(), found).metrics)
+  assert pairs_files.read(tmp_path)[0]['accuracy'] == pytest.approx(1.25 / 3)
+  evaluations = json.loads((tmp_path / 'pairs.json').read_text())
+  change(evaluations[0])
+  (tmp_path / 'pairs.json').write_text(json.dumps(evaluations))
+  with pytest.raises(InputError, match=message):
+    pairs_files.read(tmp_path)
+
+
+@pytest.mark.parametrize(
   'options, message',
   [
     (['--protocol=blimp'], '--protocol: got it without --pairs'),
