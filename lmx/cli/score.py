@@ -59,7 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
   from lmx import documents
   from lmx.reporting import run_log
+  from lmx.runs import restore
   from lmx.scoring import loading, sentences, table
+  from lmx.scoring.scorer import RunScorer
   from lmx.scoring.total import Total, line
 
   form = documents.ending(args.output) if args.output else '.jsonl'
@@ -73,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
     scorer.read_context(context)
   space = ', with a leading space' * args.leading_space
   print(f'{scorer.name}: {scorer.protocol}{space}; {scorer.source}', file=sys.stderr)
+  note = restore.checkpoint_note(scorer.loaded, args.which) if isinstance(scorer, RunScorer) else ''
+  print(f'{note}\n' * bool(note), end='', file=sys.stderr)
   total = Total()
   scores = sentences.score(
     scorer,

@@ -163,7 +163,8 @@ class RunScorer(Scorer):
       raise InputError(f'{_place(loaded)}: cannot score: {reason}')
     self.loaded, self.name, self.tokenizer = loaded, loaded.run.name, loaded.tokenizer
     steps = loaded.averaged or (loaded.step,)
-    self.source = f'step {", ".join(f"{step:,}" for step in steps)} of {_place(loaded)}'
+    checkpoint = '' if loaded.files else f'step {", ".join(f"{step:,}" for step in steps)} of '
+    self.source = f'{checkpoint}{_place(loaded)}'
     self.method = able[0] if method == 'auto' else method
     check_choice('--method', self.method, able)
     check_choice('--start', start, STARTS)

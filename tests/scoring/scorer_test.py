@@ -170,6 +170,9 @@ def test_elmo_reads_both_ways():
     scores(RunScorer(run, method), [text, 'a cat'])[0] for method in ('both', 'forward', 'backward')
   )
   np.testing.assert_allclose(both.log_p_T, forward.log_p_T + backward.log_p_T, atol=1e-6)
+  (one, _) = sentences.score(RunScorer(run, 'forward'), [text, 'a cat'], detail='words')
+  assert [word for word, _ in one.words] == text.split() and one.unknown == (1, 7)
+  assert [word.surprisal for word in one.words] == pytest.approx((-forward.log_p_T).tolist())
   assert both.tokens == text.split() and both.unknown_T.tolist() == [False, False, True]
   letters = word_characters.character_ids([b'', *(word.encode() for word in text.split()), b''], 16)
   letters[[0, -1], 1] = word_characters.BEGIN_SENTENCE, word_characters.END_SENTENCE
