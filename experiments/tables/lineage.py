@@ -64,7 +64,7 @@ _RATE = {
   'gpt': 140e9,
   'bert': 140e9,
   'gpt2': 140e9,
-  'transformer_xl': 130e9,
+  'transformer_xl': 145e9,
   'xlnet': 115e9,
 }
 _PASSES = {'bert': 13, 'elmo': 1, 'xlnet': 2}  # forward passes of BLiMP's scores, else 1

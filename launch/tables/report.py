@@ -272,11 +272,14 @@ def _curves(table: Table, results: Sequence[collection.RowResult]):
   known = [by_id[point.x].mean for point in table.curves if point.x in by_id and point.y in by_id]
   left = min(known, default=1.0) / 4  # x of a metric without one
   drawn_by = {}
+  colours = [f'C{number}' for number in range(10)]
+  if len(names) > len(colours):
+    colours = [*colours, 'black', 'goldenrod', 'navy', 'lightcoral', 'darkgreen']
   for panel, axes in zip(panels, all_axes[0], strict=True):
     for number, name in enumerate(names):
       points = [p for p in table.curves if (p.panel, p.line) == (panel, name) and p.y in by_id]
       drawn = sorted((by_id[p.x].mean, by_id[p.y]) for p in points if p.x in by_id)
-      style = {'color': f'C{number}', 'capsize': 2, 'markersize': 5}
+      style = {'color': colours[number % len(colours)], 'capsize': 2, 'markersize': 5}
       if drawn:
         errors = [0 if math.isnan(one.deviation) else one.deviation for _, one in drawn]
         heights = [one.mean for _, one in drawn]
@@ -284,17 +287,17 @@ def _curves(table: Table, results: Sequence[collection.RowResult]):
       for one in (by_id[p.y] for p in points if not p.x):
         error = None if math.isnan(one.deviation) else one.deviation
         drawn_by.setdefault(name, axes.errorbar(left, one.mean, error, marker='x', **style))
-    for mark in (mark for mark in table.marks if mark.panel == panel):
+    for i, mark in enumerate(mark for mark in table.marks if mark.panel == panel):
       axes.axhline(mark.y, color='0.6', linewidth=0.8, linestyle=':')
-      axes.annotate(
-        mark.label, (0.01, mark.y), xycoords=('axes fraction', 'data'), fontsize=7, color='0.4', va='bottom'
-      )
+      place = (0.55 if i % 2 else 0.01, mark.y)  # labels of almost equal heights do not overlap
+      axes.annotate(mark.label, place, xycoords=('axes fraction', 'data'), fontsize=7, color='0.4', va='bottom')
     axes.set(xscale='log', title=panel)
     axes.spines[['top', 'right']].set_visible(False)
   shown = {METRICS[by_id[p.x].row.metric].title for p in table.curves if p.x in by_id}
   titles = {METRICS[by_id[p.y].row.metric].title for p in table.curves if p.y in by_id}
   figure.supxlabel(', '.join(sorted(shown)) + (' (x: none)' if any(not p.x for p in table.curves) else ''), fontsize=10)
-  all_axes[0][0].set_ylabel(', '.join(sorted(titles)))
+  if not table.matrix:  # the panels of a matrix are named after its columns
+    all_axes[0][0].set_ylabel(', '.join(sorted(titles)))
   if drawn_by:
     place = {'loc': 'upper left', 'bbox_to_anchor': (1, 1)}
     all_axes[0][-1].legend(list(drawn_by.values()), list(drawn_by), frameon=False, fontsize=8, **place)

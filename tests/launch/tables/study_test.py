@@ -183,6 +183,7 @@ def test_study_runs_on_this_machine(tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_tiny_study_runs_from_text_to_matrix(tmp_path):
   """No process is replaced: four systems learn from made-up text, are scored on pairs, and drawn."""
   rng = random.Random(0)
