@@ -119,6 +119,7 @@ def _evaluate(
   """Return the scorer of a checkpoint, the pairs of the subset and their evaluation."""
   from lmx.data import minimal_pairs
   from lmx.evaluation import minimal_pairs as evaluation
+  from lmx.runs import restore
 
   protocol = args.protocol or 'lmx'
   options = {'method': args.method or 'auto', 'start': args.start or 'auto', 'end': args.end}
@@ -126,6 +127,9 @@ def _evaluate(
   if args.subset == 'seen' and dataset.subset != 'seen':
     dataset = minimal_pairs.keep_seen(dataset, *_training_text(args, scorer))
   print(f'{scorer.name}: {scorer.protocol}; {scorer.source}; pairs: {len(dataset.pairs):,}', file=sys.stderr)
+  loaded = getattr(scorer, 'loaded', None)
+  if note := loaded and restore.checkpoint_note(loaded, which):
+    print(note, file=sys.stderr)
   return scorer, dataset, evaluation.evaluate(scorer, dataset, protocol)
 
 
