@@ -289,8 +289,8 @@ def _curves(table: Table, results: Sequence[collection.RowResult]):
         drawn_by.setdefault(name, axes.errorbar(left, one.mean, error, marker='x', **style))
     for i, mark in enumerate(mark for mark in table.marks if mark.panel == panel):
       axes.axhline(mark.y, color='0.6', linewidth=0.8, linestyle=':')
-      place = (0.55 if i % 2 else 0.01, mark.y)  # labels of almost equal heights do not overlap
-      axes.annotate(mark.label, place, xycoords=('axes fraction', 'data'), fontsize=7, color='0.4', va='bottom')
+      spot = (0.55 if i % 2 else 0.01, mark.y)  # labels of almost equal heights do not overlap
+      axes.annotate(mark.label, spot, xycoords=('axes fraction', 'data'), fontsize=7, color='0.4', va='bottom')
     axes.set(xscale='log', title=panel)
     axes.spines[['top', 'right']].set_visible(False)
   shown = {METRICS[by_id[p.x].row.metric].title for p in table.curves if p.x in by_id}
