@@ -17,8 +17,9 @@
   transformer_xl  2019  next subword, with a memory        last token; a classifier is not in its paper
   xlnet           2019  permutations (two streams)         last token
 
-Two further variants read words: `lstm_words` and `nplm_words`, with the 33,000 most frequent words. Their unknown words
-are counted. Two are no systems: n-gram models read the data of `ngrams`, and `tokenizer` has the whole text.
+`word2vec` is no language model: its word vectors are the initial ones of a bidirectional LSTM on a task. Two further
+variants read words: `lstm_words` and `nplm_words`, with the 33,000 most frequent words, and count the unknown ones. Two
+are no systems: n-gram models read the data of `ngrams`, and `tokenizer` has the whole text.
 
   option   values
   stage    pretrain, task
@@ -51,12 +52,13 @@ from experiments import config, fine_tuning
 from experiments.bert import recipe as bert
 from experiments.gpt import recipe as gpt
 from experiments.ulmfit import recipe as ulmfit
+from experiments.word2vec import recipe as word2vec
 from experiments.xlnet import recipe as xlnet
 
 SYSTEMS = ('nplm', 'lstm', 'awd_lstm', 'elmo', 'gpt', 'bert', 'gpt2', 'transformer_xl', 'xlnet')
 WORD_SYSTEMS = ('nplm_words', 'lstm_words')
 _TEXTS = ('tokenizer', 'ngrams')
-VARIANTS = (*SYSTEMS, *WORD_SYSTEMS, *_TEXTS, 'tiny')
+VARIANTS = (*SYSTEMS, *WORD_SYSTEMS, 'word2vec', *_TEXTS, 'tiny')
 RECURRENT = ('nplm', 'lstm', 'awd_lstm', 'elmo')
 BUDGETS = ('1', '4', '16', '64')
 WORDS = {'1': 750_000, '4': 3_000_000, '16': 12_000_000, '64': 0}  # first words of the text that a budget reads; 0: all
@@ -161,13 +163,14 @@ def get_config(arg: str = ''):
     system, small = 'gpt2', config.merge(config.tiny(), {'optim': {'warmup_fraction': 0.0}}).to_dict()
     small['data'] |= {'vocab_size': 500, 'words': 0}
   size, kind = SIZES[options.size], system.removesuffix('_words')
-  if options.stage == 'task' and system not in SYSTEMS:
-    raise ValueError(f'option "stage": got task with {system}; expected one of {", ".join(SYSTEMS)}')
-  own = options.stage == 'task' and system == 'elmo'  # the task has its own model
+  if options.stage == 'task' and system not in (*SYSTEMS, 'word2vec'):
+    expected = ', '.join((*SYSTEMS, 'word2vec'))
+    raise ValueError(f'option "stage": got task with {system}; expected one of {expected}')
+  own = options.stage == 'task' and system in ('elmo', 'word2vec')  # the task has its own model
   base = {
     'name': f'lineage_{system}',
     'model': {} if own else _model(kind, size),
-    'data': _WORDS if system in WORD_SYSTEMS else _SUBWORDS,
+    'data': _WORDS if system in (*WORD_SYSTEMS, 'word2vec') else _SUBWORDS,
     'train': {'log_every': 20},
     'evaluation': {'baselines': False},
     'samples': {'count': 0},
@@ -221,6 +224,7 @@ def _model(system: str, size: Size) -> dict[str, Any]:
       'fidelity': 'pytorch',
     },
     'xlnet': {'name': 'xlnet', 'variant': 'base', **relative, **off, 'reuse': size.length // 2},
+    'word2vec': {'name': 'word2vec', 'variant': 'skipgram', 'D': size.D},
     **dict.fromkeys(_TEXTS, {'name': 'gpt2', 'variant': '124m', **positions}),
   }[system]
 
@@ -250,8 +254,9 @@ def _pretrained(system: str, size: Size, options: Any) -> dict[str, Any]:
     'elmo': 'both_ways',
     'bert': {'name': 'pairs', 'masking': 'dynamic', 'max_predictions': round(0.15 * length), 'dupe_factor': 1},
     'xlnet': {'name': 'permutations', 'reuse': length // 2},
+    'word2vec': {'name': 'skipgrams', 'chunk': min(32, length)},
   }.get(system, 'windows' if system in ('gpt', 'gpt2') else 'streams')
-  steps = updates('gpt2' if system in _TEXTS else system, options.size, options.budget, options.design)
+  steps = updates(system if system in SYSTEMS else 'gpt2', options.size, options.budget, options.design)
   return {
     'data': {
       'dataset': 'text_files',
@@ -261,7 +266,9 @@ def _pretrained(system: str, size: Size, options: Any) -> dict[str, Any]:
       'batch_size': size.tokens // length,
       'length': length,
     },
-    'optim': {**_ADAMW, 'lr': float(options.lr), 'schedule': 'cosine', 'end_fraction': 0.1},
+    'optim': word2vec.sgd('skipgram')
+    if system == 'word2vec'
+    else {**_ADAMW, 'lr': float(options.lr), 'schedule': 'cosine', 'end_fraction': 0.1},
     'train': {'steps': steps, 'eval_every': steps},
     'evaluation': {'which': 'last', 'split': 'valid'},
   }
@@ -292,8 +299,8 @@ def _tuned(system: str, size: Size, options: Any) -> dict[str, Any]:
     },
   }
   tuning = bert.fine_tuning('corrected', float(options.lr), 1.0)
-  if system == 'elmo':
-    return config.merge(base, tuning, _on_vectors(size)).to_dict()
+  if system in ('elmo', 'word2vec'):
+    return config.merge(base, tuning, _on_vectors(system, size)).to_dict()
   if system in RECURRENT:
     return config.merge(base, tuning, {'objective': {'bptt': 0, 'dropout_pooled': 0.1}}).to_dict()
   form = {'bert': 'bert', 'xlnet': 'xlnet'}.get(system, 'gpt')
@@ -314,16 +321,24 @@ def _tuned(system: str, size: Size, options: Any) -> dict[str, Any]:
   ).to_dict()
 
 
-def _on_vectors(size: Size) -> dict[str, Any]:
-  """Return the task settings of ELMo: a bidirectional LSTM on its frozen vectors."""
-  bilm = {f'bilm_{name}': value for name, value in size.elmo.items()}
-  lstm = {'name': 'bilstm', 'variant': 'elmo_mini', 'N': 1, 'D': size.task, 'dropout': 0.2, 'char_filters': ()}
-  return {
-    'model': {**lstm, 'E': size.elmo['projection'], 'elmo': 'input', 'frozen': True, **bilm, 'dropout_bilm': 0.0},
+def _on_vectors(system: str, size: Size) -> dict[str, Any]:
+  """Return the task settings of a bidirectional LSTM on ELMo's frozen vectors, or from word2vec's."""
+  lstm = {'name': 'bilstm', 'N': 1, 'D': size.task, 'dropout': 0.2, 'char_filters': ()}
+  task: dict[str, Any] = {
     'objective': {'bptt': 0, 'dropout_pooled': 0.2, 'dropout_head': 0.2},
-    'data': _CHARACTERS,
-    'train': {'init_parts': ('model=model/bilm',), 'like_init': False},
+    'train': {'like_init': False},
   }
+  if system == 'word2vec':
+    model: dict[str, Any] = {**lstm, 'variant': 'base', 'E': size.D}
+    return config.merge(task, {'model': model, 'train': {'init_parts': ('model/embed=model/embed',)}}).to_dict()
+  bilm = {f'bilm_{name}': value for name, value in size.elmo.items()}
+  model = {**lstm, 'variant': 'elmo_mini', 'E': size.elmo['projection'], 'elmo': 'input', 'frozen': True, **bilm}
+  changes = {
+    'model': {**model, 'dropout_bilm': 0.0},
+    'data': _CHARACTERS,
+    'train': {'init_parts': ('model=model/bilm',)},
+  }
+  return config.merge(task, changes).to_dict()
 
 
 def sweep():

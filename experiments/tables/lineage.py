@@ -36,10 +36,12 @@ _NAMES = {
   'xlnet': ('XLNet', '2019'),
   'nplm_words': ('NPLM, words', '2003'),
   'lstm_words': ('LSTM, words', '2014'),
+  'word2vec': ('word2vec', '2013'),
 }
 _NGRAMS = {1: ('unigrams', ''), 5: ('5-gram, Kneser-Ney', '1995')}
 _TASKS = {'imdb': 'IMDB, %', 'sst2': 'SST-2, %'}
 _BAGS = {'majority': 'majority class', 'naive_bayes': 'naive Bayes', 'tfidf': 'TF-IDF, logistic regression'}
+_WORDS_ONLY = 'tasks only'
 _BAG_SYSTEM = 'nplm'  # its tasks are cheap
 _RATES = sorted(systems.RATES, key=float)
 _TRIED = ('3e-4', '1e-3', '3e-3', '1e-2')
@@ -61,7 +63,8 @@ _BLIMP = 1.7e6
 _RATE = {
   'nplm': 140e9,
   'lstm': 198e9,
-  'gpt': 140e9,
+  'awd_lstm': 152e9,
+  'gpt': 147e9,
   'bert': 140e9,
   'gpt2': 140e9,
   'transformer_xl': 145e9,
@@ -132,8 +135,10 @@ def build(options: str = '', chosen: Mapping[str, str] | None = None, seeds: int
     for budget in stage.budget:
       group = f'{budget} million tokens' if design == 'tokens' else f"operations of GPT-2's {budget} million tokens"
       lines += [_ngram(stage, order, budget, runs, rows)._replace(group=group) for order in _NGRAMS]
-      for system in stage.systems:
+      for system in (name for name in stage.systems if name != 'word2vec'):
         lines.append(_system(stage, system, budget, design, runs, rows, choices)._replace(group=group))
+  if stage.tasks and 'word2vec' in stage.systems:
+    lines.append(_word2vec(stage, runs, rows, choices)._replace(group=_WORDS_ONLY))
   lines += _bags(stage, runs, rows)
   return Table(
     'The lineage on one text',
@@ -156,7 +161,7 @@ _MARKS = tuple(
 
 
 def _parse(options: str) -> Stage:
-  every = (*systems.SYSTEMS, *systems.WORD_SYSTEMS)
+  every = (*systems.SYSTEMS, *systems.WORD_SYSTEMS, 'word2vec')
   known: dict[str, Sequence[str]] = {
     'size': tuple(systems.SIZES),
     'budget': systems.BUDGETS,
@@ -286,7 +291,7 @@ def _pretraining(stage: Stage, system: str, budget: str, design: str, rate: str)
     (manual_dir('corpus'), *tokenizer),
     needs=CORES if stage.size == 'mini' else GPU,
     evaluated=2 * _TEXT['valid'],
-    rate=_RATE.get(system, 0.0) if stage.size == 'mini' else 0.0,
+    rate=_RATE.get(system.removesuffix('_words'), 0.0) if stage.size == 'mini' else 0.0,
   )
 
 
@@ -350,6 +355,27 @@ def _system(
   return _line(stage, _NAMES[system], cells)
 
 
+def _word2vec(stage: Stage, runs: dict[str, Run], rows: list[Row], choices: list[Choice]) -> MatrixRow:
+  """Add word2vec, whose own rate is its release's, and its tasks; return its line of the matrix."""
+  budget = stage.budget[-1]
+  start = Run(
+    f'lineage/{stage.size}/word2vec_{budget}m',
+    f'{_FILE}:word2vec,size={stage.size},budget={budget}',
+    (manual_dir('corpus'),),
+    seeds=stage.seeds,
+    needs=CORES if stage.size == 'mini' else GPU,
+  )
+  runs[start.name] = start
+  cells = {'Tokens, millions': budget}
+  for task in stage.tasks:
+    if found := _task(stage, 'word2vec', start, task, runs, choices):
+      rate = found.name.rpartition('_lr')[2]
+      options = f'size={stage.size},budget={budget},systems=word2vec,tasks={task},task_lr={rate}'
+      prefix = f'lineage/{stage.size}/tokens/{budget}/word2vec'
+      cells[_TASKS[task]] = _add(rows, found.name, prefix, task, 'accuracy', 'test', '', options)
+  return _line(stage, _NAMES['word2vec'], cells)
+
+
 def _choice(name: str, tries: Sequence[Run], tried: Sequence[str]) -> Choice:
   first = _RATES.index(tried[0])
   return Choice(name, tuple(run.name for run in tries), first, first + len(tried))
@@ -358,7 +384,7 @@ def _choice(name: str, tries: Sequence[Run], tried: Sequence[str]) -> Choice:
 def _tuning(stage: Stage, system: str, start: Run, task: str, rate: str) -> Run:
   """Return a fine-tuning, which is only validated."""
   settings: tuple[str, ...] = (manual_dir(task), from_run(start.name))
-  if system == 'elmo':  # another model, which does not take the tokenizer with the sizes
+  if system in ('elmo', 'word2vec'):  # another model, which does not take the tokenizer with the sizes
     settings += (f'data.tokenizer_path={{{start.name}}}/tokenizer',)
   return Run(
     f'{start.name}_{task}_lr{rate}',
@@ -403,7 +429,7 @@ def _bags(stage: Stage, runs: Mapping[str, Run], rows: list[Row]) -> list[Matrix
       for task, some in found.items()
       if some
     }
-    lines.append(_line(stage, (title, ''), cells)._replace(group='words of the task only'))
+    lines.append(_line(stage, (title, ''), cells)._replace(group=_WORDS_ONLY))
   return lines
 
 
