@@ -64,6 +64,7 @@ _RATE = {
   'nplm': 140e9,
   'lstm': 198e9,
   'awd_lstm': 152e9,
+  'elmo': 122e9,
   'gpt': 147e9,
   'bert': 140e9,
   'gpt2': 140e9,

@@ -191,7 +191,7 @@ def test_tiny_study_runs_from_text_to_matrix(tmp_path):
   text = lambda count: '\n'.join(' '.join(rng.choices(words, k=10)) + '.' + '\n' * (i % 9 == 0) for i in range(count))
   (tmp_path / 'text').mkdir()
   for split, count in (('train', 80_000), ('valid', 200), ('test', 200)):
-    (tmp_path / f'text/{split}.txt').write_text(text(count))
+    (tmp_path / f'text/{split}.txt').write_text(text(count) + '\nan unknown word' * (split == 'test'))
   words_of = ['lineage', f'--runs={tmp_path}/runs', f'--data=corpus={tmp_path}/text', '--config.train.steps=4']
   words_of += [f'--data=blimp={minimal_pairs.blimp(tmp_path / "blimp")}', '--config.train.eval_every=4']
   options = 'size=tiny,budget=1,systems=lstm+elmo+bert+gpt2+xlnet+lstm_words,lr=1e-3,tasks=none'
