@@ -12,11 +12,13 @@ import safetensors.numpy
 
 import lmx
 from lmx.cli import main
+from lmx.cli import score as score_command
 from lmx.data.tokenizers import build
 from lmx.errors import InputError
 from lmx.interop import huggingface
 from lmx.models import registry
 from lmx.runs import convert
+from lmx.scoring import scorer
 from tests import drawn
 
 TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
@@ -125,3 +127,7 @@ def test_bad_files_are_refused(folders, tmp_path, capsys, monkeypatch, name, con
   assert not printed.out
   assert re.search(message, printed.err), printed.err
   assert not {path.name for path in tmp_path.iterdir()} - {name}
+
+
+def test_options_name_every_method():
+  assert score_command.METHODS == tuple(scorer.METHODS)

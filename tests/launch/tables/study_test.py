@@ -12,6 +12,7 @@ from experiments.tables import Choice, lineage
 from launch.tables import plan as plans
 from launch.tables import runner, study
 from launch.tables.__main__ import main
+from lmx.metrics import published_pairs
 from tests import minimal_pairs
 
 OPTIONS = '--options=systems=nplm+gpt2+bert,budget=1+4,tasks=imdb'
@@ -214,3 +215,8 @@ def test_options_of_a_row_give_its_run_without_a_choice():
     runs = {run.name: run for run in one.runs}
     assert not one.choices and next(other for other in one.rows if other.id == row.id).run == row.run
     assert runs[row.run] == next(run for run in table.runs if run.name == row.run)
+
+
+def test_marks_of_the_pictures_are_the_published_accuracies():
+  found = {mark.label: mark.y for mark in lineage.build().marks}
+  assert found == {f'{one.name}, {published_pairs.NOTE}': one.overall for one in published_pairs.BLIMP if one.phenomena}
