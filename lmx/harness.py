@@ -20,9 +20,10 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import model_registry
 from lm_eval.models.utils import normalize_gen_kwargs
 
+from lmx import cast
 from lmx.decoding import generate, text
 from lmx.engine import precision
-from lmx.errors import InputError
+from lmx.errors import InputError, check_range
 from lmx.reporting import waiting
 from lmx.scoring import loading
 from lmx.scoring.rows import Row
@@ -64,6 +65,8 @@ class LMX(TemplateLM):
     super().__init__()
     if unknown:
       raise InputError(f'--model_args: got {min(unknown)}; expected workdir, which or max_length')
+    max_length = cast.cast('--model_args: max_length', int, max_length)
+    check_range('--model_args: max_length', max_length, 0)
     source = workdir or pretrained
     if not source:
       raise InputError('--model_args: got no workdir; expected workdir=RUN')

@@ -173,6 +173,9 @@ def test_models_without_a_left_to_right_likelihood_are_refused(tmp_path):
     harness.LMX(workdir=str(tmp_path / 'b'))
   with pytest.raises(InputError, match='got no workdir'):
     harness.LMX()
+  for wrong in ('a', -3):
+    with pytest.raises(InputError, match='max_length: got'):
+      harness.LMX(workdir=str(tmp_path / 'b'), max_length=wrong)
   with pytest.raises(InputError, match='max_length=100000'):
     train.train(
       resolve.load('experiments/gpt2/quickstart.py:tiny', ['train.steps=1', 'samples.count=0']), tmp_path / 'g'

@@ -91,6 +91,8 @@ def run(args: argparse.Namespace, folder: pathlib.Path | None) -> int:
   from lmx.evaluation import pairs_files
   from lmx.reporting import run_log
 
+  if not storage.is_remote(args.workdir):
+    pairs_files.read(pathlib.Path(args.workdir))  # a damaged file is named before the work
   dataset = minimal_pairs.read(
     args.pairs, args.good or minimal_pairs.GOOD, args.bad or minimal_pairs.BAD, args.paradigm
   )

@@ -43,6 +43,8 @@ HUB = (  # options of commands that name published weights too
   ('import', 'source'),
   *((command, 'workdir') for command in ('evaluate', 'generate', 'score', 'translate', 'embed', 'predict')),
 )
+# Commands that write a file only after work that may take long, into a folder that exists.
+LATE = ('evaluate', 'score')
 # Files and folders of a work directory that only training writes.
 RECORDS = (
   *('config.json', 'data.json', 'checksums.json', 'metrics.jsonl', 'progress.json', 'results.json'),
@@ -57,6 +59,8 @@ def check(args: argparse.Namespace) -> None:
   for option, path in outputs:
     _check_record(option, path)
     _check_writable(option, path)
+    if getattr(args, 'command', '') in LATE and option != 'save_rows' and not path.absolute().parent.is_dir():
+      raise InputError(f'--{option}: got {path}; expected a file in a folder that exists; create {path.parent}')
   for (option, path), (other, read) in itertools.product(outputs, _paths(args, INPUTS)):
     if _is_same(path, read):
       raise InputError(f'--{option}: got {path}, the file of --{other}; expected another file, or its content is lost')

@@ -104,11 +104,14 @@ def read(path: str, good: str = GOOD, bad: str = BAD, paradigm: str = '') -> Min
     paradigm: column of the paradigms; '' is `UID`, or the name of the file if there is no such column.
 
   Raises:
-    InputError: a column is missing, a sentence is empty or no text, a file has no row, a paradigm has a pair twice, or
-      a line cannot be read.
+    InputError: a column is missing, a sentence is empty or no text, a file has no row, a paradigm has a pair twice or
+      two phenomena, `good` is `bad`, or a line cannot be read.
   """
+  if good == bad:
+    raise InputError(f'--good, --bad: got {good} for both; expected two columns')
   pairs: list[Pair] = []
   places: dict[tuple[str, str], str] = {}
+  groups: dict[str, tuple[str, str]] = {}
   for file in _files(path):
     count = len(pairs)
     for number, row in cells.read(file):
@@ -120,6 +123,11 @@ def read(path: str, good: str = GOOD, bad: str = BAD, paradigm: str = '') -> Min
           'names; rename one'
         )
       places[pair.paradigm, pair.id] = where
+      if (known := groups.setdefault(pair.paradigm, (pair.phenomenon, pair.field))) != (pair.phenomenon, pair.field):
+        raise InputError(
+          f'{where}: got phenomenon "{pair.phenomenon}" and field "{pair.field}" in paradigm {pair.paradigm}; expected '
+          f'"{known[0]}" and "{known[1]}", as in its other rows'
+        )
       pairs.append(pair)
     if len(pairs) == count:
       raise InputError(f'{file}: got no pairs; expected at least one row; remove the file, or add rows')

@@ -290,7 +290,7 @@ def evaluate(scorer: Scorer, dataset: MinimalPairs, protocol: str = 'lmx') -> Ev
   metrics = {
     'name': scorer.name,
     'model': scorer.name if loaded is None else loaded.run.model_name,
-    'step': None if loaded is None else loaded.step,
+    **({} if loaded is None else {'step': loaded.step}),
     'dataset': dataset.name,
     'split': dataset.subset,
     'metric': 'accuracy',

@@ -33,7 +33,7 @@ def keep(workdir: Any, metrics: Mapping[str, Any]) -> None:
   """
   workdir = pathlib.Path(workdir)
   same = (*_SAME, 'step')
-  kept = [one for one in read(workdir) if any(one.get(name) != metrics[name] for name in same)]
+  kept = [one for one in read(workdir) if any(one.get(name) != metrics.get(name) for name in same)]
   run_log.write_json(str(workdir / PAIRS), [*kept, metrics])
   path = workdir / records.RESULTS
   if path.exists():

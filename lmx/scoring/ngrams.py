@@ -12,6 +12,7 @@ unknown.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -63,7 +64,7 @@ def save(
   """
   check_empty(path)
   folder = storage.path('--save', path, storage.FOLDER)
-  about = {
+  about: dict[str, Any] = {
     'format': FORMAT,
     'model': name,
     'order': 1 + len(model.orders),
@@ -80,6 +81,7 @@ def save(
     np.savez(os.path.join(directory, ARRAYS), **arrays)
     tokenizer.save(os.path.join(directory, 'tokenizer'))
     sums = {name: _digest(os.path.join(directory, name)) for name in (ARRAYS, TOKENIZER)}
+    sums['form'] = _form(about)
     run_log.write_json(os.path.join(directory, RECORD), {**about, 'sha256': sums})
 
   part = storage.part(folder)
@@ -93,6 +95,12 @@ def save(
   finally:
     if part.exists():
       part.rmtree()
+
+
+def _form(record: Mapping[str, Any]) -> str:
+  """Return the SHA-256 of what the record says of the model's form."""
+  text = json.dumps([record[name] for name in ('order', 'boundaries', 'backoff', 'discounts')])
+  return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _digest(path: str) -> str:
@@ -134,6 +142,7 @@ class NgramScorer(Scorer):
     if end and self.tokenizer.eos_id is None:
       raise InputError('--end: got it with a tokenizer without an end symbol; omit it')
     self._context = np.asarray([self.prefix_id] if self.start == 'symbol' else [], np.int32)
+    self._best_after: dict[tuple[int, ...], float] = {}
 
   def read_context(self, text: str) -> None:
     ids = np.asarray(self.tokenizer.encode(text), np.int32)
@@ -159,12 +168,17 @@ class NgramScorer(Scorer):
 
   def _is_greedy(self, ids: np.ndarray, first: int, log_p: np.ndarray) -> bool:
     """Return whether no token is more probable than each of `ids` from `first` on."""
-    for t in range(first, len(ids)):
-      context = ids[max(0, t - len(self.model.orders)) : t]
-      rows = [np.append(context, token) for token in range(self.model.V)]
-      if max(row[-1] for row in ngram.log_probabilities(self.model, rows)) > log_p[t] + 1e-12:
-        return False
-    return True
+    order = len(self.model.orders)
+    return all(
+      self._best(tuple(ids[max(0, t - order) : t].tolist())) <= log_p[t] + 1e-12 for t in range(first, len(ids))
+    )
+
+  def _best(self, context: tuple[int, ...]) -> float:
+    """Return the log-probability of the most probable token after a context; texts share their first ones."""
+    if context not in self._best_after:
+      rows = [np.asarray([*context, token]) for token in range(self.model.V)]
+      self._best_after[context] = max(row[-1] for row in ngram.log_probabilities(self.model, rows))
+    return self._best_after[context]
 
 
 def _read_record(folder: str) -> dict[str, Any]:
@@ -172,8 +186,17 @@ def _read_record(folder: str) -> dict[str, Any]:
   record = records.read(storage.path('--workdir', path))
   if documents.field(record, 'format', int, path) != FORMAT:
     raise InputError(f'{path}: format: got {record["format"]}; expected {FORMAT}; save the model again')
-  for name, kind in (('model', str), ('boundaries', str), ('backoff', bool), ('discounts', list), ('sha256', dict)):
+  for name, kind in (
+    ('model', str),
+    ('order', int),
+    ('boundaries', str),
+    ('backoff', bool),
+    ('discounts', list),
+    ('sha256', dict),
+  ):
     documents.field(record, name, kind, path)
+  if documents.field(record['sha256'], 'form', str, f'{path}: sha256') != _form(record):
+    raise InputError(f'{path}: got an order, boundaries, backoff or discounts that were changed; restore the file')
   for name in (ARRAYS, TOKENIZER):
     recorded = documents.field(record['sha256'], name, str, f'{path}: sha256')
     if _digest(os.path.join(folder, name)) != recorded:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -57,6 +58,8 @@ class Total:
     metrics = language.report(self.nll, predicted, counts if whole else {})
     if whole:
       metrics['nats_per_byte'] = self.nll / counts['bytes']
+      if spelled := metrics.get('bits_per_byte_with_spelling'):
+        metrics['nats_per_byte_with_spelling'] = spelled * math.log(2.0)
     return found | metrics | {'notes': list(self._notes(whole))}
 
   def _notes(self, whole: bool) -> Iterable[str]:

@@ -64,6 +64,12 @@ def test_tables_with_named_columns(tmp_path, ending, between):
     ('good\tbad\tUID\nx\ty\t\n', {'good': 'good', 'bad': 'bad'}, r'line 2: UID: got no paradigm'),
     ('good\tbad\nx\ty\n', {'good': 'good', 'bad': 'bad', 'paradigm': 'kind'}, r'no column "kind".*--paradigm'),
     ('good\tbad\tpairID\nx\ty\t1\nu\tv\t1\n', {'good': 'good', 'bad': 'bad'}, r'line 3: pairID: got "1" twice.*line 2'),
+    ('good\tbad\nx\ty\n', {'good': 'good', 'bad': 'good'}, r'--good, --bad: got good for both'),
+    (
+      'good\tbad\tUID\tlinguistics_term\nx\ty\tu\tp\nx\tz\tu\tq\n',
+      {'good': 'good', 'bad': 'bad'},
+      r'line 3: got phenomenon "q" .*in paradigm u; expected "p"',
+    ),
   ],
 )
 def test_faults_name_file_line_and_column(tmp_path, content, options, message):

@@ -284,6 +284,30 @@ def test_comparison_over_paradigms_and_over_pairs(run, found, tmp_path, capsys):
   assert 'accuracy_islands on blimp/all, 7 pairs, tested over 2 pairs\n' in capsys.readouterr().out
 
 
+def test_rows_of_a_model_without_checkpoints_are_compared(found, tmp_path, capsys):
+  """An n-gram model has no step."""
+  for name in 'ab':
+    (tmp_path / name).mkdir()
+    evaluated = minimal_pairs.evaluate(Table(), found)
+    assert 'step' not in evaluated.metrics
+    pairs_files.write_rows(tmp_path / name, found, evaluated)
+  assert main.main(['compare', str(tmp_path / 'a'), str(tmp_path / 'b'), '--metric=accuracy_pairs']) == 0
+  assert 'accuracy_pairs on blimp/all, 7 pairs' in capsys.readouterr().out
+
+
+def test_what_cannot_be_kept_is_refused_before_the_work(run, found, tmp_path, capsys, monkeypatch):
+  monkeypatch.setattr(minimal_pairs, 'evaluate', None)
+  words = ['evaluate', f'--workdir={run}', f'--pairs={found.path}']
+  assert main.main([*words, f'--output={tmp_path}/new/out.json']) == 2
+  assert '--output: got' in capsys.readouterr().err
+  kept = (run / 'pairs.json').read_text() if (run / 'pairs.json').exists() else None
+  (run / 'pairs.json').write_text('{')
+  try:
+    assert main.main(words) == 2 and 'pairs.json: not JSON' in capsys.readouterr().err
+  finally:
+    (run / 'pairs.json').unlink() if kept is None else (run / 'pairs.json').write_text(kept)
+
+
 def test_comparison_of_kept_evaluations(tmp_path, capsys, found):
   other = {**SUMS, 'a dog run': -10.5, 'ran who': -3.5}
   for name, sums in (('a', SUMS), ('b', other), ('c', other)):

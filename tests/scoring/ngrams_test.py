@@ -123,13 +123,29 @@ def test_damage_is_found(saved, tmp_path):
     ('arrays.npz', lambda path: path.unlink()),
     ('tokenizer/vocabulary.json', lambda path: path.write_text(path.read_text().replace('"c"', '"e"'))),
     ('ngrams.json', lambda path: path.write_text('{"format": 2}')),
-    ('ngrams.json', lambda path: path.write_text(json.dumps(json.loads(path.read_text()) | {'discounts': 3}))),
+    *(
+      ('ngrams.json', lambda path, field=field: path.write_text(json.dumps(json.loads(path.read_text()) | field)))
+      for field in ({'discounts': 3}, {'boundaries': 'x'}, {'backoff': True}, {'order': 3})
+    ),
   ):
     folder = tmp_path / f'{len(list(tmp_path.iterdir()))}'
     ngrams.save(str(folder), 'ikn2', mixture.estimate(corpus, 'ikn2'), 'stream', corpus.tokenizer, {})
     change(folder / name)
     with pytest.raises(InputError, match=name):
       loading.load(folder)
+
+
+def test_greedy_texts_have_no_more_probable_token(saved):
+  """Of a document's first tokens the model prefers one; the others are not greedy."""
+  folder, corpus = saved('ikn3')
+  scorer = loading.load(folder)
+  words = [corpus.tokenizer.id_to_token(i) for i in range(corpus.tokenizer.vocab_size)]
+  scored = scorer.score([scorer.row(word, word) for word in words if word.strip() and word != '<eos>'], greedy=True)
+  best = max(one.log_p_T[0] for one in scored)
+  assert [one.greedy for one in scored] == [one.log_p_T[0] == best for one in scored]
+  (longer,) = scorer.score([scorer.row('b a b')], greedy=True)
+  each = [scorer.score([scorer.row(text)], greedy=True)[0].greedy for text in ('b', 'b a', 'b a b')]
+  assert each == sorted(each, reverse=True) and longer.greedy == each[-1]
 
 
 def test_from_the_command_line(tmp_path, capsys):
