@@ -512,12 +512,6 @@ def test_bad_files_are_reported(content, message, tmp_path):
 
 def test_incompatible_settings_are_rejected(tmp_path):
   put(tmp_path)
-  with pytest.raises(InputError, match='data.tokenizer: got "bytes"'):
-    corpora.load(
-      corpora.Config(
-        dataset='squad_files', tokenizer='bytes', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'cache')
-      )
-    )
   with pytest.raises(InputError, match='data.tokenizer: got .* "bert"'):
     load(tmp_path, tokenizer='bpe')
   with pytest.raises(InputError, match='data.manual_dir: got .*train-v2.0.json'):
