@@ -7,6 +7,7 @@ local or network directory, and is used directly.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import re
@@ -15,7 +16,7 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from etils import epath
 
@@ -176,6 +177,19 @@ def copy(path: pathlib.Path, to: epath.Path) -> None:
   """Copy a file to a bucket atomically."""
   to.parent.mkdir(parents=True, exist_ok=True)
   to.write_bytes(path.read_bytes())
+
+
+@contextlib.contextmanager
+def whole(path: epath.Path) -> Iterator[epath.Path]:
+  """Yield a temporary path for a folder, which then appears as `path`, missing or empty before, as a whole or not."""
+  temporary = part(path)
+  try:
+    yield temporary
+    if path.exists():
+      path.rmdir()
+    temporary.rename(path)
+  finally:
+    temporary.rmtree(missing_ok=True)
 
 
 def write_directory(directory: epath.Path, write: Callable[[str], object]) -> None:

@@ -254,20 +254,14 @@ def _in_case(folder: folders.Folder, directory: str, tokenizer: Any, lower_case:
 def write(imported: Imported, workdir: Any) -> None:
   """Write a work directory, as a whole or not at all. Raises InputError if it cannot be written."""
   workdir, record = storage.path('--workdir', workdir, storage.FOLDER), imported.record
-  part = storage.part(workdir)
   extra = {'versions': run_log.versions(), 'imported_from': record['imported_from']}
   try:
-    with manager.Checkpoints(part / 'checkpoints', manager.Config(asynchronous=False)) as checkpoints:
-      checkpoints.save(0, {'params': imported.params}, extra, dtype=np.dtype(np.float32))
-    run_files.write(part, _saved_config(imported), record, imported.tokenizer, workdir)
-    if workdir.exists():
-      workdir.rmdir()
-    part.rename(workdir)
+    with storage.whole(workdir) as part:
+      with manager.Checkpoints(part / 'checkpoints', manager.Config(asynchronous=False)) as checkpoints:
+        checkpoints.save(0, {'params': imported.params}, extra, dtype=np.dtype(np.float32))
+      run_files.write(part, _saved_config(imported), record, imported.tokenizer, workdir)
   except OSError as error:
     raise InputError(f'{workdir} cannot be written: {explain(error)}') from None
-  finally:
-    if part.exists():
-      part.rmtree()
 
 
 def _saved_config(imported: Imported) -> dict[str, Any]:

@@ -84,17 +84,11 @@ def save(
     sums['form'] = _form(about)
     run_log.write_json(os.path.join(directory, RECORD), {**about, 'sha256': sums})
 
-  part = storage.part(folder)
   try:
-    storage.write_directory(part, write)
-    if folder.exists():
-      folder.rmdir()
-    part.rename(folder)
+    with storage.whole(folder) as part:
+      storage.write_directory(part, write)
   except OSError as error:
     raise InputError(f'--save: got {path}, which cannot be written ({explain(error)}); name another') from None
-  finally:
-    if part.exists():
-      part.rmtree()
 
 
 def _form(record: Mapping[str, Any]) -> str:

@@ -327,17 +327,13 @@ def whole(directory: Any) -> Iterator[pathlib.Path]:
   directory = pathlib.Path(directory)
   if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
     raise InputError(f'{directory} exists already; choose another directory')
-  part = pathlib.Path(storage.part(storage.path('--to', directory)))
   try:
-    part.mkdir(parents=True)
-    yield part
-    if directory.exists():
-      directory.rmdir()
-    part.rename(directory)
+    with storage.whole(storage.path('--to', directory)) as temporary:
+      part = pathlib.Path(temporary)
+      part.mkdir(parents=True)
+      yield part
   except (OSError, safetensors.SafetensorError) as error:
     raise InputError(f'{directory} cannot be written: {explain(error)}') from None
-  finally:
-    shutil.rmtree(part, ignore_errors=True)
 
 
 def _write_tokenizer(
