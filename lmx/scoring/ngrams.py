@@ -130,11 +130,8 @@ class NgramScorer(Scorer):
       )
     self.prefix_id = self.model.V if record['boundaries'] == 'document' else self.tokenizer.eos_id
     check_choice('--start', start, STARTS)
-    self.start = start if start != 'auto' else 'none' if self.prefix_id is None else 'symbol'
-    if self.start == 'symbol' and self.prefix_id is None:
-      raise InputError('--start: got "symbol"; expected "none", because the model of a stream has no document boundary')
-    if end and self.tokenizer.eos_id is None:
-      raise InputError('--end: got it with a tokenizer without an end symbol; omit it')
+    self._set_start(start, 'the model of a stream has no document boundary')
+    self._check_end()
     self._context = np.asarray([self.prefix_id] if self.start == 'symbol' else [], np.int32)
     self._best_after: dict[tuple[int, ...], float] = {}
 
@@ -143,10 +140,7 @@ class NgramScorer(Scorer):
     self._context, self.continues = np.concatenate([self._context[:1], ids]), True
 
   def row(self, text: str, name: str = '') -> Row:
-    ids = np.asarray(self.tokenizer.encode(text), np.int32)
-    if not len(ids):
-      raise InputError(f'{name or "text"}: got a text without a token; expected at least one; remove the line')
-    ids = np.asarray([*ids, self.tokenizer.eos_id], np.int32) if self.end else ids
+    ids = self._encode(text, name)
     return Row(ids, self._context[-len(self.model.orders) :] if self.model.orders else self._context[-1:], name)
 
   def score(self, rows: Sequence[Row], *, greedy: bool = False, done: Done = ignore) -> list[Scored]:

@@ -104,6 +104,24 @@ class Scorer(abc.ABC):
     del text
     raise InputError(f'--context: got it with --method={self.method}; expected causal; omit it')
 
+  def _set_start(self, start: str, reason: str) -> None:
+    """Set `start`, 'auto' by whether there is a start symbol; `reason` says why there is none."""
+    self.start = start if start != 'auto' else 'none' if self.prefix_id is None else 'symbol'
+    if self.start == 'symbol' and self.prefix_id is None:
+      raise InputError(f'--start: got "symbol"; expected "none", because {reason}')
+
+  def _check_end(self) -> None:
+    if self.end and self.method not in ('causal', 'forward', 'backward', 'both'):
+      raise InputError(f'--end: got it with --method={self.method}, which predicts no end of a text; omit it')
+    if self.end and self.method == 'causal' and self.tokenizer.eos_id is None:
+      raise InputError('--end: got it with a tokenizer without an end symbol; omit it')
+
+  def _encode(self, text: str, name: str) -> np.ndarray:
+    """Return the tokens of a text, with its end if that is scored. Raises InputError if it has none."""
+    ids = np.asarray(self.tokenizer.encode(text), np.int32)
+    _check_tokens(len(ids), name)
+    return np.asarray([*ids, self.tokenizer.eos_id], np.int32) if self.end else ids
+
   def tokens(self, row: Row) -> list[str]:
     """Return the tokens of a row in print."""
     return self.tokenizer.ids_to_tokens(row.ids_T) if row.words is None else list(row.words)
@@ -173,18 +191,10 @@ class RunScorer(Scorer):
     self._state: State = ()
     self._context = np.zeros(0, np.int32)
     if self.method == 'causal':
-      self.start = start if start != 'auto' else 'none' if self.prefix_id is None else 'symbol'
-      if self.start == 'symbol' and self.prefix_id is None:
-        raise InputError('--start: got "symbol"; expected "none", because the tokenizer has no start or end symbol')
+      self._set_start(start, 'the tokenizer has no start or end symbol')
     elif start != 'auto':
       raise InputError(f'--start: got "{start}" with --method={self.method}; expected auto; omit it')
     self._check_end()
-
-  def _check_end(self) -> None:
-    if self.end and self.method not in ('causal', 'forward', 'backward', 'both'):
-      raise InputError(f'--end: got it with --method={self.method}, which predicts no end of a text; omit it')
-    if self.end and self.method == 'causal' and self.tokenizer.eos_id is None:
-      raise InputError('--end: got it with a tokenizer without an end symbol; omit it')
 
   def read_context(self, text: str) -> None:
     """Let every text continue `text`: from the state after it, or after its last tokens where the model has positions.
@@ -207,10 +217,7 @@ class RunScorer(Scorer):
   def row(self, text: str, name: str = '') -> Row:
     if self.method in ('forward', 'backward', 'both'):
       return self._spelled(text, name)
-    ids = np.asarray(self.tokenizer.encode(text), np.int32)
-    _check_tokens(len(ids), name)
-    if self.end:
-      ids = np.asarray([*ids, self.tokenizer.eos_id], np.int32)
+    ids = self._encode(text, name)
     row = Row(ids, self._before(len(ids)), name)
     if self.method == 'causal':
       causal.check_length(row, self.positions)
