@@ -87,6 +87,34 @@ def test_ulmfits_classifier_is_regularised_as_released():
   assert (lm.model.alpha, lm.model.beta, lm.optim.clip_norm, lm.data.batch_size) == (2.0, 1.0, 0.3, 64)
 
 
+@pytest.mark.parametrize(
+  ('name', 'values'),
+  [
+    # allennlp-models, training_config/pair_classification/esim.jsonnet: no L2; Peters et al. 2018, appendix: with ELMo.
+    ('esim/snli.py:base', {'optim.weight_decay': 0.0, 'optim.lr': 4e-4, 'model.dropout_attention': 0.0}),
+    ('esim/snli.py:elmo', {'optim.weight_decay': 1e-4, 'optim.lr': 4e-4, 'model.dropout_attention': 0.5}),
+    ('esim/snli.py:chen', {'optim.weight_decay': 0.0, 'optim.clip_norm': 10.0, 'model.locked': False}),
+    ('esim/pairs.py:mrpc', {'optim.weight_decay': 0.0}),
+    ('esim/pairs.py:mrpc,place=both', {'optim.weight_decay': 1e-4}),
+    # training_config/classification/biattentive_classification_network.jsonnet and ..._elmo.jsonnet: embedding_dropout
+    ('bcn/sst.py:sst5', {'model.dropout': 0.25, 'model.dropout_feed_forward': 0.25, 'train.patience': 5}),
+    ('bcn/sst.py:sst5_elmo', {'model.dropout': 0.5, 'model.dropout_feed_forward': 0.25, 'train.patience': 5}),
+    # document-qa, docqa/elmo/ablate_elmo_model.py: all 24 epochs, validations 1,200 updates apart
+    ('bidaf/squad.py:base', {'train.patience': 0, 'train.epochs': 24, 'train.eval_every': 1200}),
+    ('bidaf/squad.py:elmo', {'train.patience': 0, 'data.batch_size': 45, 'evaluation.answer_length': 17}),
+    # fastai, courses/dl2/imdb_scripts: tok2id.py, max_vocab 30000 and min_freq 1; pretrain_lm.py, max_vocab 60000
+    ('ulmfit/lm.py:trec,fidelity=fastai', {'data.vocab_size': 30_000, 'data.min_count': 2}),
+    ('ulmfit/classifier.py:imdb,fidelity=fastai', {'data.vocab_size': 30_000, 'data.min_count': 2}),
+    ('ulmfit/classifier.py:trec', {'data.vocab_size': 60_000, 'data.min_count': 1}),
+    ('ulmfit/general.py:wikitext103,fidelity=fastai', {'data.vocab_size': 60_000}),
+  ],
+)
+def test_values_are_those_of_the_source(name, values):
+  loaded = resolve.load(f'experiments/{name}')
+  found = {key: functools.reduce(lambda section, part: section[part], key.split('.'), loaded) for key in values}
+  assert found == values
+
+
 def shapes_of(run: schema.Run):
   return {'model': jax.eval_shape(functools.partial(awd_lstm.init, run.model), jax.random.key(0)), 'objective': {}}
 

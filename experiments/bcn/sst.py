@@ -20,8 +20,10 @@ paper's lambda is 0.001. `classifier=relu` is Peters et al.'s, `classifier=maxou
 normalisation.
 
 The paper has Adam at 0.0001; batches of 100, gradient norm at most 5, 40 epochs and patience 5 are AllenNLP's
-(biattentive_classification_network_elmo.jsonnet, which has Adam at 0.001, as `sst2` here). `sst2` has 128 cells instead
-of 300, and words of 100 with character vectors.
+(allennlp-models, training_config/classification/biattentive_classification_network.jsonnet, lines 61 to 67, and
+biattentive_classification_network_elmo.jsonnet, lines 95 to 101; both have Adam at 0.001, as `sst2` here). Words have
+dropout 0.25 without ELMo (line 27) and 0.5 with it (line 52). `sst2` has 128 cells instead of 300, words of 100 with
+character vectors, and dropout 0.5 in both variants.
 
 --config.data.vectors=FILE gives the paper's word vectors, GloVe 840B.300d; option `fixed` freezes them, as in AllenNLP.
 
@@ -67,6 +69,7 @@ def get_config(variant, options):
     'model': {
       'name': 'bcn',
       **(_SMALL if task == 'sst2' else {}),
+      **({'dropout': 0.25} if variant == 'sst5' else {}),
       **({'mix_l2': 0.001} if place != 'none' else {}),  # Peters et al. 2018, appendix
     },
     'objective': {'name': 'classify', **maxout},

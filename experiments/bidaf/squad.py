@@ -55,7 +55,7 @@ def get_config(variant, options):
     'objective': {'name': 'span'},
     'data': recipe.data('squad_files' if options.data == 'own' else options.data, 50),
     'optim': recipe.ADADELTA,
-    'train': {'epochs': 24, 'patience': 6, 'log_every': 30},
+    'train': {'epochs': 24, 'eval_every': 1200, 'log_every': 30},
     'evaluation': recipe.ANSWERS,
   }
   place = elmo.place(variant, options.place, 'both')

@@ -7,14 +7,19 @@ from typing import Any
 from experiments import config
 from experiments.elmo import recipe as elmo_recipe
 
-# Peters et al. 2018, appendix (from memory); patience, epochs and ReLU in the head are AllenNLP's
-# (training_config/esim.jsonnet and esim_elmo.jsonnet, which clip at 10).
+# Peters et al. 2018, appendix: rate, gradient norm, batches of 32, ReLU. Epochs and patience are those of
+# allennlp-models, training_config/pair_classification/esim.jsonnet, lines 88 and 90, and esim_elmo.jsonnet, 95 and 97;
+# both clip at 10 (lines 89 and 96), and esim.jsonnet has batches of 64 (line 76) and lower-cases words (line 7).
 PETERS = {
   'objective': {'activation': 'relu'},
-  'optim': {'lr': 4e-4, 'clip_norm': 5.0, 'weight_decay': 1e-4},
+  'optim': {'lr': 4e-4, 'clip_norm': 5.0},
   'train': {'epochs': 75, 'patience': 5},
 }
-# Chen et al. 2017, section 4 and lukecq1231/nli, scripts/ESIM: a head with tanh, no decay, patience 7.
+# Peters et al. 2018, appendix: L2 on matrices is for the larger model with ELMo. The model without it has none, neither
+# there nor in esim.jsonnet, nor in Chen et al.'s release (scripts/ESIM/train.py, line 15: decay_c 0).
+ELMO_L2 = 1e-4
+# lukecq1231/nli, scripts/ESIM/train.py, lines 13 to 20: patience 7, no L2, gradient norm 10, rate 4e-4, batches of 32;
+# main.py, line 511: a head with tanh.
 CHEN = {
   'model': {'locked': False},
   'optim': {'lr': 4e-4, 'clip_norm': 10.0},
@@ -49,7 +54,13 @@ def settings(elmo: str, bilm: str, *, fine_tune: bool = False, fixed: bool = Fal
       'length': 100,
     },
     # Halved when the validation metric does not improve: here its loss, there its accuracy.
-    'optim': {'optimizer': 'adam', 'schedule': 'plateau', 'patience': 0, 'factor': 0.5},
+    'optim': {
+      'optimizer': 'adam',
+      'weight_decay': 0.0 if elmo == 'none' else ELMO_L2,
+      'schedule': 'plateau',
+      'patience': 0,
+      'factor': 0.5,
+    },
     'train': {'log_every': 50},
     'evaluation': {'baselines': False},
   }
@@ -66,7 +77,12 @@ def tiny(elmo: str) -> dict[str, Any]:
       'length': 40,
       'batching': {'buckets': ()},
     },
-    'optim': {'lr': 4e-3, 'groups': ((_MATRICES, 1.0, 1.0), ('.*', 1.0, 0.0)), 'warmup_steps': 0},
+    'optim': {
+      'lr': 4e-3,
+      'weight_decay': ELMO_L2,
+      'groups': ((_MATRICES, 1.0, 1.0), ('.*', 1.0, 0.0)),
+      'warmup_steps': 0,
+    },
     'train': {'epochs': 0.0},
     'evaluation': {'split': 'test'},
   }

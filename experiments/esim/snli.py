@@ -10,10 +10,10 @@
   chen      88.0 / - (Chen et al., table 1)            a GPU, an hour
 
 DIR holds snli_1.0_train.txt and so on. `base` and `elmo` have the settings of Peters et al.'s
-appendix (from memory): layers of 300, dropout 0.5 of the input of both LSTM layers, with one mask per text, and of both
-head layers, Adam at 4e-4, halved when validation does not improve, gradient norm at most 5, batches of 32, weight decay
-1e-4 on matrices. `elmo` adds the biLM of the run in train.init_from at the input and the output of the encoding, its
-layers normalised, lambda 0.001, dropout 0.5 after the attention: `elmo,place=input` or `output`; `elmo,bilm=medium`,
+appendix: layers of 300, dropout 0.5 of the input of both LSTM layers, with one mask per text, and of both
+head layers, Adam at 4e-4, halved when validation does not improve, gradient norm at most 5, batches of 32. `elmo` adds
+the biLM of the run in train.init_from at the input and the output of the encoding, its layers normalised, lambda 0.001,
+dropout 0.5 after the attention, L2 of 1e-4 on matrices: `elmo,place=input` or `output`; `elmo,bilm=medium`,
 small or mini; `elmo,mix=last`; `elmo,mix_l2=1.0`; `elmo,fine_tune`. `chen` is the model as Chen et al. released it
 (lukecq1231/nli): a head with tanh, dropout of single elements, no decay, gradient norm at most 10.
 

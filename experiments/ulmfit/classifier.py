@@ -22,7 +22,8 @@ number of epochs; "a good default" is 50, as in table 7. Ours are 15 and 30 (tre
 have twenty times the documents: the fifth epoch is the first that trains the embedding too. `fidelity=fastai` is the
 released `train_clas.py`: three fits with one triangle each (the head, then with the last layer, then all), b1 0.8,
 batch 32, weight decay 1e-6, clipping at 25, alpha 2 and beta 1 of the activation penalties (the paper names none), the
-last 1,400 tokens pooled, and the last parameters evaluated instead of those with the lowest validation loss.
+last 1,400 tokens pooled, the vocabulary of 30,000 words of `tok2id.py`, and the last parameters evaluated instead of
+those with the lowest validation loss.
 
 Options: `method=`, the rows of table 7. gradual_unfreezing is the paper's method and the default (Freez + discr +
 stlr); freez, freez_discr, freez_stlr and freez_cos are parts of it. Without unfreezing: scratch, full, discriminative
@@ -111,7 +112,7 @@ def get_config(variant, options):
       **({'metric': 'accuracy'} if variant == 'own' else {}),
     },
     'data': {
-      **recipe.text(recipe.DATA.get(variant, variant), options.direction),
+      **recipe.text(recipe.DATA.get(variant, variant), options.direction, options.fidelity),
       'batching': {'name': 'documents', 'buckets': buckets},
       'batch_size': 32 if released else 64,
       'length': length,

@@ -11,7 +11,8 @@
 The paper prints no metric for this stage. Section 4.1: AWD-LSTM with E 400, D 1150, N 3, BPTT 70; trained as in Merity
 et al. (2018), to which section 3.1 refers: windows of variable length with a proportional learning rate. Options:
 `direction=backward` reads every document backwards; `fidelity=fastai` has the dropout rates of the released
-`finetune_lm.py`; `dropmult=F` scales all dropout rates except `small`'s, 0 for table 5's vanilla model. Deviation:
+`finetune_lm.py`; `dropmult=F` scales all dropout rates except `small`'s, 0 for table 5's vanilla model. The vocabulary
+has 60,000 words, max_vocab of the released `pretrain_lm.py`, line 27. Deviation:
 words are lower-cased and split from punctuation, without fastai's special tokens for capitals and repeats.
 """
 

@@ -49,14 +49,19 @@ def windows(size: str, *, scale_rate: bool) -> dict[str, Any]:
   return {'name': 'streams', 'random_length': True, 'length_multiple': multiple, 'scale_rate': scale_rate}
 
 
-def text(dataset: str, direction: str) -> dict[str, Any]:
-  """Return the `data` section that the language model and the classifier share."""
+def text(dataset: str, direction: str, fidelity: str = 'paper') -> dict[str, Any]:
+  """Return the `data` section that the language model and the classifier share.
+
+  With fidelity 'fastai' the vocabulary is that of tok2id.py, line 5: max_vocab 30,000 and min_freq 1, which words must
+  exceed. The paper gives no size.
+  """
+  released = fidelity == 'fastai'
   return {
     'dataset': dataset,
     'tokenizer': 'words',
     'lower_case': True,
-    'vocab_size': 60000,
-    'min_count': 2 if dataset == 'imdb' or dataset.startswith('zhang2015') else 1,
+    'vocab_size': 30000 if released else 60000,
+    'min_count': 2 if released or dataset == 'imdb' or dataset.startswith('zhang2015') else 1,
     'reverse': direction == 'backward',
     **({'hold_out_test': False} if dataset == 'table_files' else {}),  # the validation file is evaluated
   }
