@@ -43,8 +43,8 @@ HUB = (  # options of commands that name published weights too
   ('import', 'source'),
   *((command, 'workdir') for command in ('evaluate', 'generate', 'score', 'translate', 'embed', 'predict')),
 )
-# Commands that write a file only after work that may take long, into a folder that exists.
-LATE = ('evaluate', 'score')
+# Options of commands that create the folder they write into; the others need one that exists.
+CREATED = (('evaluate', 'save_rows'), ('ngrams', 'save'), ('context', 'output'), ('translate', 'plot'))
 # Files and folders of a work directory that only training writes.
 RECORDS = (
   *('config.json', 'data.json', 'checksums.json', 'metrics.jsonl', 'progress.json', 'results.json'),
@@ -59,7 +59,7 @@ def check(args: argparse.Namespace) -> None:
   for option, path in outputs:
     _check_record(option, path)
     _check_writable(option, path)
-    if getattr(args, 'command', '') in LATE and option != 'save_rows' and not path.absolute().parent.is_dir():
+    if not path.absolute().parent.is_dir() and not _is_created(getattr(args, 'command', ''), option, path):
       raise InputError(f'--{option}: got {path}; expected a file in a folder that exists; create {path.parent}')
   for (option, path), (other, read) in itertools.product(outputs, _paths(args, INPUTS)):
     if _is_same(path, read):
@@ -132,6 +132,11 @@ def _paths(args: argparse.Namespace, options: tuple[str, ...]) -> Iterator[tuple
       path = pathlib.Path(text)
       if text and not storage.is_remote(text) and (path.is_file() or path.is_dir() or not os.path.lexists(path)):
         yield option, path
+
+
+def _is_created(command: str, option: str, path: pathlib.Path) -> bool:
+  """Return True if a command creates the folder of a path: the masks of `predict` are a folder without an ending."""
+  return (command, option) in CREATED or (command, option) == ('predict', 'output') and not path.suffix
 
 
 def _is_same(one: pathlib.Path, other: pathlib.Path) -> bool:

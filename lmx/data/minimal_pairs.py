@@ -146,6 +146,10 @@ def _files(path: str) -> list[str]:
     raise InputError(
       f'--pairs: got {path}, a folder without {", ".join(_ENDINGS)} files; expected BLiMP, or such files'
     )
+  stems = dict[str, str]()
+  for name in tables:
+    if (first := stems.setdefault(_stem(name), name)) != name:
+      raise InputError(f'{path}: got {first} and {name}; expected one file of each name; remove or rename one')
   if other := [name for name in names if name not in tables]:
     warnings.warn(f'{path}: skipped, not a table of pairs: {", ".join(other)}', InputWarning, stacklevel=3)
   return [os.path.join(path, name) for name in tables]

@@ -28,7 +28,7 @@ from lmx.metrics import ngram
 from lmx.redaction import redact
 from lmx.reporting import run_log
 from lmx.scoring.rows import Done, Row, Scored, ignore
-from lmx.scoring.scorer import STARTS, Scorer
+from lmx.scoring.scorer import STARTS, Scorer, check_tokens
 
 RECORD, ARRAYS, TOKENIZER = 'ngrams.json', 'arrays.npz', f'tokenizer/{FILE}'
 FORMAT = 1
@@ -137,6 +137,7 @@ class NgramScorer(Scorer):
 
   def read_context(self, text: str) -> None:
     ids = np.asarray(self.tokenizer.encode(text), np.int32)
+    check_tokens(len(ids), '--context')
     self._context, self.continues = np.concatenate([self._context[:1], ids]), True
 
   def row(self, text: str, name: str = '') -> Row:

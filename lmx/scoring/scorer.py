@@ -119,7 +119,7 @@ class Scorer(abc.ABC):
   def _encode(self, text: str, name: str) -> np.ndarray:
     """Return the tokens of a text, with its end if that is scored. Raises InputError if it has none."""
     ids = np.asarray(self.tokenizer.encode(text), np.int32)
-    _check_tokens(len(ids), name)
+    check_tokens(len(ids), name)
     return np.asarray([*ids, self.tokenizer.eos_id], np.int32) if self.end else ids
 
   def tokens(self, row: Row) -> list[str]:
@@ -205,7 +205,7 @@ class RunScorer(Scorer):
     if self.method != 'causal':
       super().read_context(text)
     ids = np.asarray(self.tokenizer.encode(text), np.int32)
-    _check_tokens(len(ids), '--context')
+    check_tokens(len(ids), '--context')
     self.continues = True
     begin = [] if self.start == 'none' else [self.prefix_id]
     self._context = np.concatenate([begin, ids]).astype(np.int32)
@@ -234,7 +234,7 @@ class RunScorer(Scorer):
 
   def _spelled(self, text: str, name: str) -> Row:
     words, ids_T, characters_TC, starts_T = word_characters.read(self.tokenizer, text, self.loaded.run.data.characters)
-    _check_tokens(len(words), name)
+    check_tokens(len(words), name)
     return Row(ids_T, name=name, words=words, characters_TC=characters_TC, starts_T=starts_T)
 
   def score(self, rows: Sequence[Row], *, greedy: bool = False, done: Done = ignore) -> list[Scored]:
@@ -248,7 +248,8 @@ class RunScorer(Scorer):
     return METHODS[self.method].function(self.loaded, rows, **options)
 
 
-def _check_tokens(count: int, name: str) -> None:
+def check_tokens(count: int, name: str) -> None:
+  """Raise InputError if a text has no tokens."""
   if not count:
     raise InputError(f'{name or "text"}: got a text without a token; expected at least one; remove the line')
 

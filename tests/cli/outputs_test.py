@@ -55,6 +55,17 @@ def test_output_that_cannot_be_written_is_rejected_before_the_work(files):
     assert 'cannot be written' in refused(output='run/new.json')
 
 
+@pytest.mark.parametrize('command', ['evaluate', 'embed', 'vectors', 'predict', 'results', 'ngrams'])
+def test_file_needs_a_folder_that_exists(files, command):
+  message = '--output: got new/x.json; expected a file in a folder that exists; create new'
+  assert message in refused(command=command, output='new/x.json')
+
+
+def test_folders_that_a_command_creates_are_accepted(files):
+  for command, option in (*outputs.CREATED, ('predict', 'output')):
+    outputs.check(argparse.Namespace(command=command, **{option: 'new/folder'}))
+
+
 def test_other_outputs_are_accepted(files):
   given = {'input': 'rows.csv', 'output': 'run/predictions.jsonl', 'metrics': 'metrics.json', 'json': True}
   outputs.check(argparse.Namespace(**given))

@@ -242,7 +242,7 @@ def test_plot_labels_mark_word_continuations():
     (['--alpha=0', '--penalty=power'], 'penalty: got power with alpha=0, which penalises no length'),
     (['--max_extra=3', '--max_ratio=2'], 'max_extra: got 3 with max_ratio=2, which replaces it'),
     (['--input=/nowhere/x'], '/nowhere/x: cannot be read'),
-    (['--output=/nowhere/x'], '/nowhere/x: cannot be written'),
+    (['--output=/nowhere/x'], '--output: got /nowhere/x; expected a file in a folder that exists'),
     (['--reference=LINES3'], '--reference: got'),
   ],
 )

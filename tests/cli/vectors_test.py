@@ -91,8 +91,8 @@ def test_errors_name_the_input(workdir, tmp_path, capsys):
     (['--analogy=a,b'], 'three words'),
     ([f'--analogies={tmp_path}/x'], 'cannot'),
     ([f'--plot={tmp_path}/m.png', '--words=list'], 'at least two'),
-    ([f'--export={tmp_path}/none/v.txt'], 'cannot write'),
-    ([f'--output={tmp_path}/none/f.json'], 'cannot be written'),
+    ([f'--export={tmp_path}/none/v.txt'], 'a folder that exists'),
+    ([f'--output={tmp_path}/none/f.json'], 'a folder that exists'),
   ):
     code, _, err = command(capsys, f'--workdir={workdir}', *argv)
     assert code == 2 and message in err

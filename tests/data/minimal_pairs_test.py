@@ -96,6 +96,11 @@ def test_other_faults(tmp_path):
     minimal_pairs.read(str(tmp_path / 'pairs.txt'))
   folder = tmp_path / 'blimp'
   blimp(folder)
+  name = next(folder.glob('*.jsonl')).stem
+  (folder / f'{name}.tsv').write_text('')
+  with pytest.raises(InputError, match=rf'got {name}.jsonl and {name}.tsv; expected one file of each name'):
+    minimal_pairs.read(str(folder))
+  (folder / f'{name}.tsv').unlink()
   (folder / 'notes.txt').write_text('x')
   with pytest.warns(InputWarning, match='skipped, not a table of pairs: notes.txt'):
     assert len(minimal_pairs.read(str(folder)).pairs) == 7

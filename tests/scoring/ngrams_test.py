@@ -67,6 +67,8 @@ def test_context_continues_a_stream(saved):
   assert sum(one.log_p_T.sum() for one in each) == pytest.approx(-record['loss'] * record['tokens_counted'])
   scorer = loading.load(folder)
   (whole,) = sentences.score(scorer, ['a b c a b'])
+  with pytest.raises(InputError, match='--context: got a text without a token'):
+    scorer.read_context(' ')
   scorer.read_context('a b')
   (continued,) = sentences.score(scorer, ['c a b'])
   np.testing.assert_allclose(continued.log_p_T, whole.log_p_T[2:], rtol=1e-12)

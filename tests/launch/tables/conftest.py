@@ -11,8 +11,9 @@ from tests.launch.tables.runs import STAND_IN
 
 @pytest.fixture(autouse=True)
 def no_pictures(request, monkeypatch):
-  """Draws the picture of a table, which takes longer than the rest of it, only in the tests of `report`."""
-  if request.module.__name__.rpartition('.')[2] != 'report_test':
+  """Draws the picture of a table, which takes longer than the rest of it, only in slow tests and those of `report`."""
+  is_slow = request.node.get_closest_marker('slow') is not None
+  if not is_slow and request.module.__name__.rpartition('.')[2] != 'report_test':
     monkeypatch.setattr(report, 'draw', lambda *_: None)
 
 

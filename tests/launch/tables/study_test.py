@@ -87,7 +87,7 @@ def run(folder: pathlib.Path, *words: str) -> int:
 
 def matrix(folder: pathlib.Path) -> list[str]:
   text = (folder / 'runs/tables/lineage.md').read_text()
-  return [line for line in text.splitlines() if line.startswith('| ')]
+  return [line for line in text.partition('\n## ')[0].splitlines() if line.startswith('| ')]
 
 
 def test_study_chooses_rates_and_continues(tmp_path, program, capsys):
