@@ -1,6 +1,7 @@
 """Confidence intervals, paired significance tests and corrections for several comparisons, over NumPy arrays.
 
-Intervals: Student's t over seeds; the percentile bootstrap over rows (Efron and Tibshirani 1993, chapter 13).
+Intervals: Student's t over seeds, and the sign test for their median (Conover 1999, section 3.2); the percentile
+bootstrap over rows (Efron and Tibshirani 1993, chapter 13).
 Tests of two systems on the same rows: paired bootstrap (Koehn 2004, its p-value centred as in Riezler and Maxwell
 2005), approximate randomization (Noreen 1989; Riezler and Maxwell 2005), McNemar's exact test (McNemar 1947).
 Corrections: Holm 1979; Benjamini and Hochberg 1995. Expected best of k trials: Dodge et al. 2019 (arXiv 1909.03004).
@@ -34,7 +35,7 @@ class Interval(NamedTuple):
   Attributes:
     low, high: bounds, NaN if they are undefined.
     n: number of seeds or rows.
-    method: 't' over seeds, 'bootstrap' over rows.
+    method: 't' or 'sign' over seeds, 'bootstrap' over rows.
   """
 
   low: float
@@ -55,6 +56,17 @@ def t_interval_of(mean: float, deviation: float, n: int, level: float = LEVEL) -
 
   half = float(deviation) / math.sqrt(n) * float(stats.t.ppf((1 + level) / 2, n - 1)) if n > 1 else math.nan
   return Interval(float(mean) - half, float(mean) + half, n, 't')
+
+
+def median_interval(values: Values, level: float = LEVEL) -> Interval:
+  """Return the interval of the median of several seeds by the sign test; at 95%, six values are the fewest.
+
+  The bounds are values themselves and NaN if there are too few (Conover 1999, section 3.2).
+  """
+  from scipy import stats  # takes a second to import
+
+  found = stats.quantile_test(np.asarray(values, np.float64), p=0.5).confidence_interval(level)
+  return Interval(float(found.low), float(found.high), len(values), 'sign')
 
 
 def bootstrap(

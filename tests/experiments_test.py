@@ -362,9 +362,12 @@ def check_rows(table: tables.Table) -> None:
   ids, runs = [row.id for row in table.rows], {run.name: run for run in table.runs}
   assert len(set(ids)) == len(ids) and len(runs) == len(table.runs)
   for row in table.rows:
-    written = {f'{{dir}}/{row.file}.json', f'{row.file}.json'}
     commands = [command for name in row.runs for command in runs[name].then]
-    assert any(text in command for text in written for command in commands) or row.file == 'results'
+    for file in row.file.split(','):
+      assert any(f'{file}.json' in command for command in commands) or file == 'results', row.id
+    assert row.statistic in (tables.MEAN, tables.BEST, tables.MEDIAN) and (
+      row.statistic == tables.MEAN or all(runs[name].seeds > 1 for name in row.runs)
+    ), row.id
     assert row.id.startswith(UNPRINTED) or published[row.id].metric in tables.METRICS[row.metric].printed, row.id
     assert math.isfinite(verdict.band(row, published.get(row.id))) or row.id.startswith(UNPRINTED)
   tries = [name for choice in table.choices for name in choice.tries if name in runs]

@@ -34,6 +34,13 @@ def test_t_interval_is_scipys():
   assert all(map(math.isnan, statistics.t_interval([2.0])[:2]))
 
 
+def test_median_interval_is_of_order_statistics():
+  """Of ten values the second and the ninth: a fair coin shows at most one head in 1.07% of ten throws."""
+  assert statistics.median_interval(np.sort(A)[:10]) == (*np.sort(A)[[1, 8]], 10, 'sign')
+  assert statistics.median_interval(range(6))[:2] == (0.0, 5.0)
+  assert all(map(math.isnan, statistics.median_interval(range(5))[:2])), '6.25% of five throws are one side'
+
+
 def test_bootstrap_is_scipys():
   expected = stats.bootstrap((A,), np.mean, method='percentile', n_resamples=RESAMPLES, rng=np.random.default_rng(3))
   found = statistics.bootstrap(A, seed=3, resamples=RESAMPLES)

@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 CORES, GPU, GPUS, POD = 'two cores', 'one GPU', 'several GPUs', 'a pod'
+MEAN, BEST, MEDIAN = 'mean', 'best', 'median'
 
 
 class Data(NamedTuple):
@@ -72,14 +73,16 @@ class Row(NamedTuple):
     id: id in published.csv; without a published metric, its own name.
     run: name of the run with the metric.
     metric: name in METRICS.
-    file: name of the JSON file in that run's directory, without its suffix.
+    file: name of the JSON file in that run's directory, without its suffix; of several files, with commas between, the
+      metric is the mean.
     pick: record in a list, or in a file with `records`: 'key=value,key=value'.
     differs: reason why the published metric measures something else; it is then shown next to ours but not compared.
     band: maximum difference from the published metric that counts as reproduced; 0 is twice the published spread, or
       else the metric's band.
     note: further conditions of the metric.
+    statistic: MEAN, BEST or MEDIAN over the run's seeds, as the paper reports it. BEST is by the metric itself.
     tries: runs with other settings. Of `run` and these, the one with the lowest mean validation loss over seeds counts.
-    highest: the try with the highest mean metric counts instead, for papers that choose by it.
+    highest: the try with the best metric, by the statistic over seeds, counts instead, for papers that choose by it.
     outside: why our metric is not in the interval of the published one, where the reason is known.
     options: in a study, the --options with which only this row and its run are left, without a choice.
   """
@@ -92,6 +95,7 @@ class Row(NamedTuple):
   differs: str = ''
   band: float = 0.0
   note: str = ''
+  statistic: str = MEAN
   tries: tuple[str, ...] = ()
   highest: bool = False
   outside: str = ''
@@ -101,6 +105,21 @@ class Row(NamedTuple):
   def runs(self) -> tuple[str, ...]:
     """Names of all runs that the metric may be read from."""
     return (self.run, *self.tries)
+
+
+class Computed(NamedTuple):
+  """A paper's figure that follows from others of its table, as long as these are measured.
+
+  Attributes:
+    id: id in published.csv.
+    metric: name in METRICS, the rule: 'average' is the mean over the groups, each the mean of its figures; 'increase'
+      and 'error_reduction' compare the second group with the first.
+    of: groups of ids of rows.
+  """
+
+  id: str
+  metric: str
+  of: tuple[tuple[str, ...], ...]
 
 
 class Unmeasured(NamedTuple):
@@ -169,6 +188,7 @@ class Table(NamedTuple):
     prints: (paper, table) of published.csv for each table that is rendered in the paper's layout.
     context: id patterns of metrics that the paper quotes from other systems.
     unmeasured: metrics of the paper's systems that no run gives.
+    computed: figures that follow from the rows.
     choices: choices on which its runs depend. Such a table is made by `build(options, chosen, seeds)` of its file, and
       --options changes it, not the experiments.
     matrix: layout of a table of our own, which otherwise has a line per row.
@@ -184,6 +204,7 @@ class Table(NamedTuple):
   prints: tuple[tuple[str, str], ...] = ()
   context: tuple[str, ...] = ()
   unmeasured: tuple[Unmeasured, ...] = ()
+  computed: tuple[Computed, ...] = ()
   choices: tuple[Choice, ...] = ()
   matrix: Matrix | None = None
   marks: tuple[Mark, ...] = ()
@@ -200,6 +221,7 @@ class Metric(NamedTuple):
     band: largest difference from a published metric without a known spread that counts as reproduced; chosen by us.
     relative: the band is a share of the published metric.
     whole: the metric is a count, which must equal the published one.
+    lower: lower values are better.
   """
 
   key: str
@@ -209,13 +231,20 @@ class Metric(NamedTuple):
   band: float = 1.0
   relative: bool = False
   whole: bool = False
+  lower: bool = False
 
 
 METRICS = {
-  'ppl': Metric('perplexity_per_token', 'perplexity', ('ppl', 'ppl (init)', 'ppl (best)'), band=0.02, relative=True),
-  'ppl_word': Metric('perplexity_per_word', 'perplexity per word', ('ppl',), band=0.02, relative=True),
-  'cache_ppl': Metric('cache.perplexity_per_token', 'perplexity with a cache', ('ppl',), band=0.02, relative=True),
-  'mixed_ppl': Metric('mixture.perplexity_per_token', 'perplexity, mixed', ('ppl',), band=0.02, relative=True),
+  'ppl': Metric(
+    'perplexity_per_token', 'perplexity', ('ppl', 'ppl (init)', 'ppl (best)'), band=0.02, relative=True, lower=True
+  ),
+  'ppl_word': Metric('perplexity_per_word', 'perplexity per word', ('ppl',), band=0.02, relative=True, lower=True),
+  'cache_ppl': Metric(
+    'cache.perplexity_per_token', 'perplexity with a cache', ('ppl',), band=0.02, relative=True, lower=True
+  ),
+  'mixed_ppl': Metric(
+    'mixture.perplexity_per_token', 'perplexity, mixed', ('ppl',), band=0.02, relative=True, lower=True
+  ),
   'average_ppl': Metric(
     'perplexity_average',
     'perplexity, both ways',
@@ -226,18 +255,27 @@ METRICS = {
     ),
     band=0.02,
     relative=True,
+    lower=True,
   ),
-  'forward_ppl': Metric('perplexity_forward', 'perplexity, forward', (), band=0.02, relative=True),
-  'backward_ppl': Metric('perplexity_backward', 'perplexity, backward', (), band=0.02, relative=True),
-  'masked_ppl': Metric('masked_perplexity', 'masked perplexity', ('masked LM ppl',), band=0.02, relative=True),
-  'predicted_ppl': Metric('predicted_perplexity', 'perplexity of predicted tokens', (), band=0.02, relative=True),
-  'last_word_ppl': Metric('perplexity_of_last_word', 'perplexity, last word', ('ppl',), band=0.02, relative=True),
-  'loss': Metric('loss', 'loss, nats', ('loss (nats)', 'log-perplexity'), band=0.02),
-  'bpc': Metric('bits_per_character', 'bits per character', ('bpc',), band=0.01),
-  'bpb': Metric('bits_per_byte', 'bits per byte', ('bpb', 'bits per byte'), band=0.01),
-  'bpb_spelled': Metric('bits_per_byte_with_spelling', 'bits per byte, unknown words spelled', (), band=0.01),
-  'unknown_words': Metric('unknown_words', 'unknown words', (), band=0.5, whole=True),
-  'error': Metric('error_percent', 'error, %', ('error %',), band=0.5),
+  'forward_ppl': Metric('perplexity_forward', 'perplexity, forward', (), band=0.02, relative=True, lower=True),
+  'backward_ppl': Metric('perplexity_backward', 'perplexity, backward', (), band=0.02, relative=True, lower=True),
+  'masked_ppl': Metric(
+    'masked_perplexity', 'masked perplexity', ('masked LM ppl',), band=0.02, relative=True, lower=True
+  ),
+  'predicted_ppl': Metric(
+    'predicted_perplexity', 'perplexity of predicted tokens', (), band=0.02, relative=True, lower=True
+  ),
+  'last_word_ppl': Metric(
+    'perplexity_of_last_word', 'perplexity, last word', ('ppl',), band=0.02, relative=True, lower=True
+  ),
+  'loss': Metric('loss', 'loss, nats', ('loss (nats)', 'log-perplexity'), band=0.02, lower=True),
+  'bpc': Metric('bits_per_character', 'bits per character', ('bpc',), band=0.01, lower=True),
+  'bpb': Metric('bits_per_byte', 'bits per byte', ('bpb', 'bits per byte'), band=0.01, lower=True),
+  'bpb_spelled': Metric(
+    'bits_per_byte_with_spelling', 'bits per byte, unknown words spelled', (), band=0.01, lower=True
+  ),
+  'unknown_words': Metric('unknown_words', 'unknown words', (), band=0.5, whole=True, lower=True),
+  'error': Metric('error_percent', 'error, %', ('error %',), band=0.5, lower=True),
   'accuracy': Metric('accuracy', 'accuracy, %', ('accuracy',), 100.0),
   'accuracy_share': Metric('accuracy', 'accuracy', ('accuracy',), band=0.01),
   'filtered_accuracy': Metric('filtered_accuracy', 'accuracy with stop words left out, %', ('accuracy',), 100.0),
@@ -253,7 +291,7 @@ METRICS = {
   'span_f1': Metric('span_f1', 'F1 of spans', ('F1', 'F1 (fine-tune)', 'F1 (feature-based)'), band=0.5),
   'bleu': Metric('bleu_tokenised', 'BLEU of Moses tokens', ('BLEU', 'BLEU after unk replace'), band=0.5),
   'sacrebleu': Metric('bleu', 'BLEU (sacreBLEU)', ('BLEU',), band=0.5),
-  'aer': Metric('alignment_error_rate', 'alignment error rate', ('AER',), band=0.02),
+  'aer': Metric('alignment_error_rate', 'alignment error rate', ('AER',), band=0.02, lower=True),
   'bleu_lower': Metric('bleu_tokenised_lower', 'BLEU of lower-cased tokens', ('BLEU',), band=0.5),
   'analogies': Metric(
     'analogies.total', 'analogies, %', ('accuracy', 'accuracy with 1e-5 subsampling'), 100.0, band=3.0
@@ -268,9 +306,11 @@ METRICS = {
   'miou': Metric('miou', 'mIoU, %', ('mIoU',), 100.0, band=0.5),
   'miou_with_background': Metric('miou_with_background', 'mIoU with background, %', ('mIoU',), 100.0, band=0.5),
   'pixel_accuracy': Metric('pixel_accuracy', 'pixel accuracy, %', ('pixAcc',), 100.0, band=0.5),
-  'bits': Metric('bits_per_sequence', 'bits per sequence', ()),
+  'bits': Metric('bits_per_sequence', 'bits per sequence', (), lower=True),
   **{
-    f'{name}_{length}': Metric(f'{key}_at_{length}', f'{title} at length {length}', (), band=0.1, relative=True)
+    f'{name}_{length}': Metric(
+      f'{key}_at_{length}', f'{title} at length {length}', (), band=0.1, relative=True, lower=True
+    )
     for name, key, title in (
       ('bits', 'bits_per_sequence', 'bits per sequence'),
       ('bit_errors', 'bit_error_percent', 'wrong bits, %'),
@@ -287,6 +327,11 @@ METRICS = {
   'majority_accuracy': Metric('majority_accuracy', 'accuracy of the majority class, %', (), 100.0),
   'naive_bayes_accuracy': Metric('bag_of_words.naive_bayes', 'accuracy of naive Bayes, %', (), 100.0),
   'tfidf_accuracy': Metric('bag_of_words.tfidf', 'accuracy of TF-IDF with logistic regression, %', (), 100.0),
+  'average': Metric('average', 'mean of the columns', ('average', 'score')),
+  'increase': Metric('increase', 'increase', ('F1 increase', 'accuracy increase')),
+  'error_reduction': Metric(
+    'error_reduction', 'relative error reduction, %', ('relative error reduction %',), band=5.0
+  ),
   'flops': Metric('training_flops', 'operations of training', ('training FLOPs',), band=0.1, relative=True),
   'millions': Metric('parameters', 'parameters, millions', ('parameters (millions)',), 1e-6, band=0.5),
   'parameters': Metric('parameters', 'parameters', ('parameters',), band=0.5, whole=True),

@@ -1,6 +1,18 @@
 """BERT's miniatures of Turc et al. fine-tuned on GLUE."""
 
-from experiments.tables import CORES, GPU, Row, Run, Table, Unmeasured, from_run, imported, manual_dir, measured
+from experiments.tables import (
+  CORES,
+  GPU,
+  Computed,
+  Row,
+  Run,
+  Table,
+  Unmeasured,
+  from_run,
+  imported,
+  manual_dir,
+  measured,
+)
 
 _SIZES = ('tiny', 'mini', 'small', 'medium')
 _GRID = [(batch, rate) for batch in (32, 8, 16, 64, 128) for rate in ('1e-4', '3e-4', '5e-5', '3e-5')]
@@ -48,6 +60,14 @@ def _row(size: str, column: str) -> Row:
   )
 
 
+def _tasks_of(size: str) -> tuple[tuple[str, ...], ...]:
+  """Return the rows of each of the nine tasks of GLUE's score."""
+  ids: dict[str, list[str]] = {}
+  for column, (task, _) in _COLUMNS.items():
+    ids.setdefault(task, []).append(f'bert/small/{size}/{column}')
+  return tuple(map(tuple, ids.values()))
+
+
 TABLE = Table(
   'BERT, miniatures on GLUE',
   'Turc et al. 2019 (arXiv 1908.08962); the README of google-research/bert, smaller models of March 2020',
@@ -63,8 +83,8 @@ TABLE = Table(
   note='From the released weights, 4 epochs; the best of batches of 8 to 128 rows and learning rates of 3e-5 to '
   '3e-4 on the validation split counts: 20 runs per task.',
   prints=(('Turc et al. 2019', 'text'),),
-  unmeasured=(
-    *(Unmeasured(f'bert/small/{size}/score', "the mean over tasks that GLUE's test server scores") for size in _SIZES),
-    *(Unmeasured(f'bert/small/{size}/ax', 'lmx does not read the diagnostic set of GLUE') for size in _SIZES),
+  unmeasured=tuple(
+    Unmeasured(f'bert/small/{size}/ax', 'lmx does not read the diagnostic set of GLUE') for size in _SIZES
   ),
+  computed=tuple(Computed(f'bert/small/{size}/score', 'average', _tasks_of(size)) for size in _SIZES),
 )

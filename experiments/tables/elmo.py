@@ -1,6 +1,6 @@
 """ELMo: its biLM, the gain from its vectors on public tasks, and its tuning on their text."""
 
-from experiments.tables import GPUS, Row, Run, Table, Unmeasured, from_run, manual_dir, measured
+from experiments.tables import GPUS, Computed, Row, Run, Table, Unmeasured, from_run, manual_dir, measured
 
 # Ten epochs took three GTX 1080 two weeks (README of bilm-tf).
 LM1B = Run('elmo/lm1b', 'experiments/elmo/lm1b.py:original', (manual_dir('lm1b'),), seeds=0, needs=GPUS, gpu_hours=18.0)
@@ -195,9 +195,13 @@ TABLE = Table(
     'elmo/bilm/cnn_big_lstm',
   ),
   unmeasured=(
-    Unmeasured('elmo/main/*/delta/*', 'follows from the rows without and with ELMo'),
-    Unmeasured('elmo/main/coref/[!pd]*', _COREFERENCE),
+    Unmeasured('elmo/main/coref/[!p]*', _COREFERENCE),
     Unmeasured('elmo/wsd/bilm_*', 'lmx has no word sense disambiguation'),
     Unmeasured('elmo/pos/bilm_*', "lmx's tagger has no linear readout of a single biLM layer"),
+  ),
+  computed=tuple(
+    Computed(f'elmo/main/{task}/delta/{name}', rule, ((f'elmo/main/{task}/baseline',), (f'elmo/main/{task}/elmo',)))
+    for task in ('squad', 'snli', 'srl', 'ner', 'sst5')
+    for name, rule in (('increase', 'increase'), ('relative_increase', 'error_reduction'))
   ),
 )

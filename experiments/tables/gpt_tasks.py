@@ -1,6 +1,19 @@
 """GPT fine-tuned: language inference, questions, GLUE, and ablations."""
 
-from experiments.tables import GPUS, Row, Run, Table, Unmeasured, from_run, glue_bilstm, imported, manual_dir, measured
+from experiments.tables import (
+  GPUS,
+  MEDIAN,
+  Computed,
+  Row,
+  Run,
+  Table,
+  Unmeasured,
+  from_run,
+  glue_bilstm,
+  imported,
+  manual_dir,
+  measured,
+)
 
 _GLUE = {'cola': 'matthews', 'sst2': 'accuracy', 'mrpc': 'f1', 'stsb': 'pearson', 'qqp': 'f1'}
 _SERVER = "printed: GLUE's test server; ours: the validation split"
@@ -27,7 +40,7 @@ def _run(task: str, row: str = 'full') -> Run:
     'lstm_aux_lm': from_run('gpt/books_lstm'),
   }.get(row, from_run('imported/gpt'))
   more = {
-    'mnli': (measured('valid_mismatched', '--which=last'),) if row == 'full' else (),
+    'mnli': (measured('valid_mismatched', '--which=last'),),
     'race': tuple(
       f'evaluate --workdir={{dir}} --which=last --config=experiments/gpt/tasks.py:race,level={level} --split=test '
       f'--config.{manual_dir("race")} --no-baselines --output={{dir}}/{level}.json'
@@ -39,7 +52,7 @@ def _run(task: str, row: str = 'full') -> Run:
     f'experiments/gpt/tasks.py:{task}{_ABLATIONS[row]}',
     (manual_dir(task if task in _OWN_DATA else 'glue'), start),
     more,
-    seeds=3,
+    seeds=10 if task == 'story_cloze' else 3,
     gpu_hours=_HOURS.get(task, 0.0),
   )
 
@@ -61,18 +74,18 @@ TABLE = Table(
     'gpt/glue/st_bilstm_elmo_attn/glue',
   ),
   unmeasured=(
-    Unmeasured('gpt/glue/gpt/glue', "mean of the test server's scores of all tasks"),
-    Unmeasured('gpt/ablation/*/avg', 'mean of the other columns'),
+    Unmeasured(
+      'gpt/glue/gpt/glue', "mean over GLUE's tasks, of which the paper prints neither WNLI nor two metrics each"
+    ),
+  ),
+  computed=tuple(
+    Computed(f'gpt/ablation/{row}/avg', 'average', tuple((f'gpt/ablation/{row}/{task}',) for task in _ABLATED))
+    for row in _ABLATIONS
   ),
   rows=(
     *(_inference(column, task) for column, task in _INFERENCE.items()),
     Row('gpt/qa/gpt/story_cloze', 'gpt/story_cloze', 'accuracy'),
-    Row(
-      'gpt/rocstories/code_median10',
-      'gpt/story_cloze',
-      'accuracy',
-      differs='printed: the median of ten runs; ours: the mean of three',
-    ),
+    Row('gpt/rocstories/code_median10', 'gpt/story_cloze', 'accuracy', statistic=MEDIAN),
     Row(
       'gpt/pretraining/token_ppl',
       'gpt/books',
@@ -85,14 +98,15 @@ TABLE = Table(
     *glue_bilstm.quoted(
       'gpt/glue/st_bilstm_elmo_attn',
       {task: (task, metric) for task, metric in _GLUE.items()},
-      "printed: GLUE's test server, the best of three runs by the validation split; ours: their mean on that split",
+      "printed: GLUE's test server; ours: the validation split, on which the best of three runs is chosen",
     ),
     *(
       Row(
         f'gpt/ablation/{row}/{task}',
         _name(task, row),
         metric,
-        differs=_ABLATED_SPLIT + (', matched genres alone' if task == 'mnli' else ''),
+        'results,valid_mismatched' if task == 'mnli' else 'results',  # 81.8 is the mean of 82.1 and 81.4
+        differs=_ABLATED_SPLIT,
       )
       for row in _ABLATIONS
       for task, metric in _ABLATED.items()

@@ -1,6 +1,6 @@
 """XLNet fine-tuned from the released weights (the paper's version 1): RACE, SQuAD, text classification and GLUE."""
 
-from experiments.tables import Row, Run, Table, Unmeasured, from_run, imported, manual_dir, measured
+from experiments.tables import MEAN, MEDIAN, Row, Run, Table, Unmeasured, from_run, imported, manual_dir, measured
 
 V1, CODE = 'Yang et al. 2019 (v1, June 2019)', 'Yang et al. 2019 (code)'
 GLUE = {  # column -> task, metric
@@ -29,6 +29,7 @@ ANSWERS = {  # version of SQuAD, its task with the file of the metrics, metrics
 RANKING = 'ClueWeb09-B is under licence, and lmx ranks no documents'
 SERVER = Unmeasured('*/glue/test_ensemble/xlnet/*', "only scored by GLUE's server: ensembles, some multi-task")
 SQUAD_SERVER = 'scored by the evaluation server alone, and trained with NewsQA too'
+_GLUE_NOTE = 'settings and number of runs not printed; ours: the mean of five, settings of experiments/xlnet/tasks.py'
 _README = 'xlnet/readme'
 
 
@@ -56,18 +57,18 @@ def tuned(name: str, task: str, start: str, *settings: str, options: str = '', s
   return Run(name, config, (manual_dir(data), from_run(start), *settings), then, seeds=seeds)
 
 
-def all_tuned(prefix: str, start: str, options: str = '') -> tuple[Run, ...]:
-  """Return the fine-tunings of the run `start` on all tasks of tables 1 to 4: PREFIX_squad2, PREFIX_mnli, ..."""
-  tasks = ('squad2', 'race', *TEXTS.values())
-  return (
-    *(tuned(f'{prefix}_{task}', task, start, options=options) for task in tasks),
-    *(tuned(f'{prefix}_{task}', task, start, options=options, seeds=5) for task, _ in GLUE.values()),
-  )
+def all_tuned(prefix: str, start: str, options: str = '', *, squad: int = 1, glue: int = 5) -> tuple[Run, ...]:
+  """Return the fine-tunings of the run `start` on all tasks of tables 1 to 4: PREFIX_squad2, PREFIX_mnli, ...
+
+  `squad` and `glue` are numbers of seeds.
+  """
+  seeds = {'squad2': squad, **dict.fromkeys(('race', *TEXTS.values()), 1), **{task: glue for task, _ in GLUE.values()}}
+  return tuple(tuned(f'{prefix}_{task}', task, start, options=options, seeds=count) for task, count in seeds.items())
 
 
-def rows(version: str, prefix: str, differs: str = '') -> tuple[Row, ...]:
-  """Return the rows of tables 1 to 4 in version 'v1' or 'v2' of the paper."""
-  one = 'xlnet_large'
+def rows(version: str, prefix: str, differs: str = '', statistic: str = MEAN) -> tuple[Row, ...]:
+  """Return the rows of tables 1 to 4 in version 'v1' or 'v2' of the paper, GLUE's with a statistic over seeds."""
+  one, glue = 'xlnet_large', '' if differs else _GLUE_NOTE
   return (
     Row(f'xlnet/{version}/race/{one}/accuracy', f'{prefix}_race', 'accuracy', differs=differs),
     *(
@@ -84,7 +85,14 @@ def rows(version: str, prefix: str, differs: str = '') -> tuple[Row, ...]:
       for column, task in TEXTS.items()
     ),
     *(
-      Row(f'xlnet/{version}/glue/dev/{one}/{column}', f'{prefix}_{task}', metric, differs=differs)
+      Row(
+        f'xlnet/{version}/glue/dev/{one}/{column}',
+        f'{prefix}_{task}',
+        metric,
+        differs=differs,
+        note=glue,
+        statistic=statistic,
+      )
       for column, (task, metric) in GLUE.items()
     ),
   )
@@ -105,13 +113,17 @@ def _readme() -> tuple[tuple[Row, ...], tuple[Run, ...]]:
         note='settings of scripts/gpu_squad_base.sh; the README does not say that the figure has them',
       ),
       *(
-        Row(f'{_README}/glue/xlnet_base/{column}', f'xlnet/base_{task}', metric)
+        Row(f'{_README}/glue/xlnet_base/{column}', f'xlnet/base_{task}', metric, note=_GLUE_NOTE)
         for column, (task, metric) in base.items()
       ),
       Row(f'{expected}/race_bsz8', 'xlnet/large_race_8', 'accuracy', note='approximate'),
       Row(f'{expected}/race_bsz32', 'xlnet/large_race_512', 'accuracy'),
       Row(
-        f'{expected}/squad2_tpu_script', 'xlnet/large_squad2', 'best_f1', note='approximate, the median of several runs'
+        f'{expected}/squad2_tpu_script',
+        'xlnet/large_squad2',
+        'best_f1',
+        note='approximate; printed: the median of "several" runs',
+        statistic=MEDIAN,
       ),
       Row(f'{expected}/stsb_gpu', 'xlnet/large_stsb', 'pearson_share', note='a lower bound'),
       Row(f'{expected}/imdb_tpu', 'xlnet/large_imdb', 'accuracy_share', note='a lower bound'),
@@ -131,7 +143,7 @@ TABLE = Table(
   'XLNet from the released weights: RACE, SQuAD, text classification and GLUE',
   'Yang et al. 2019 (arXiv 1906.08237, version 1), tables 1 to 5, and the README of zihangdai/xlnet',
   rows=(*rows('v1', 'xlnet/large'), *_rows),
-  runs=(imported('xlnet_large'), *all_tuned('xlnet/large', 'imported/xlnet_large'), *_runs),
+  runs=(imported('xlnet_large'), *all_tuned('xlnet/large', 'imported/xlnet_large', squad=3), *_runs),
   note="The released weights are version 1's. GLUE: validation split, single models. The 2.0 model answers SQuAD "
   "1.1, as in the paper. Neither paper nor code has settings for six GLUE tasks, nor for Zhang et al.'s sets "
   "(2015) except Yelp's five stars: see experiments/xlnet/tasks.py.",

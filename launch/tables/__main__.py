@@ -29,13 +29,14 @@ Only --check imports JAX.
 from __future__ import annotations
 
 import argparse
+import collections
 import dataclasses
 import pathlib
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from experiments.tables import DATA, Table
+from experiments.tables import BEST, DATA, MEAN, Run, Table
 from launch import command as launched
 from launch import wait
 from launch.tables import (
@@ -131,6 +132,8 @@ def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
   selected = [runs[name] for name in plans.read_from(rows) if name not in wrong]
   todo = runner.plan_tasks(selected, runs, plan, shown=args.dry_run)
   if args.dry_run:
+    for text, count in collections.Counter(_statistics(results)).items():
+      _say(f'{count} row{"s" * (count > 1)}: {text}')
     for task in todo:
       for command in task.commands:
         print(_shown(args, command))
@@ -140,8 +143,15 @@ def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
     code = _run(args, todo)
     plan.directories.clear()
     results = collection.collect(table, rows, plan)
-  results = [_mark_changed(one, plan) for one in results]
+  results = [_mark_changed(one, plan, runs) for one in results]
   return _finish(args, table, results, plan, plan, code)
+
+
+def _statistics(results: Iterable[collection.RowResult]) -> Iterator[str]:
+  """Yield 'best of 3 seeds' and the like for each row that does not have the mean."""
+  for one in results:
+    if one.row.statistic != MEAN:
+      yield measured.of_seeds(one.row.statistic, one.expected_seeds)
 
 
 def _finish(
@@ -170,12 +180,16 @@ def _folder(args: argparse.Namespace, plan: plans.Plan) -> pathlib.Path:
   return first if first.name == 'tables' else first / 'tables'
 
 
-def _mark_changed(one: collection.RowResult, plan: plans.Plan) -> collection.RowResult:
-  """Exclude a row from the comparison if the command line changed the protocol."""
-  if not plan.changed or one.row.differs or one.row.id not in plans.published():
+def _mark_changed(one: collection.RowResult, plan: plans.Plan, runs: Mapping[str, Run]) -> collection.RowResult:
+  """Exclude a row from the comparison if the command line changed its protocol or the seeds whose best counts."""
+  row = one.row
+  if row.differs or row.id not in plans.published():
     return one
-  row = one.row._replace(differs=f'ours is of runs with {plan.changed}')
-  return dataclasses.replace(one, row=row)
+  reason = f'ours is of runs with {plan.changed}' if plan.changed else ''
+  if row.statistic == BEST and one.expected_seeds != runs[row.run].seeds:
+    shown = measured.of_seeds(BEST, one.expected_seeds)
+    reason = reason or f'printed: the {measured.of_seeds(BEST, runs[row.run].seeds)}; ours: the {shown}'
+  return dataclasses.replace(one, row=row._replace(differs=reason)) if reason else one
 
 
 def _shown(args: argparse.Namespace, command: plans.Command) -> str:
@@ -253,6 +267,7 @@ def _list_rows(table: Table, results: list[collection.RowResult]) -> None:
   for line in report.lines(results):
     row = line.result.row
     needed = needs.describe(needs.of_row(row, runs)._replace(data=()))
+    needed = '; '.join([*_statistics([line.result]), needed])
     print(f'  {row.id:56} {line.cells[3]:>12} {line.cells[4]:>12}  {line.cells[2]}; {needed}')
   for key in report.data_of(table, results):
     print(

@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from experiments.tables import DATA
+from experiments.tables import BEST, DATA, MEAN, MEDIAN
 from launch.tables import evaluations, measured, names, options, recorded, trainings
 from launch.tables import plan as plans
 from lmx.cli.main import split_overrides
@@ -136,6 +136,8 @@ def cells(one: measured.Measurement) -> Iterator[str]:
   seeds = one.seeds.split()
   if len(set(seeds)) < len(seeds):
     yield f'seeds {one.seeds}'
+  if one.statistic not in ('', BEST, MEDIAN):
+    yield f"statistic: got {one.statistic}; expected '' (the mean), {BEST} or {MEDIAN}"
   try:
     tomorrow = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=1)
     if datetime.date.fromisoformat(one.date or '2000-01-01') > tomorrow:
@@ -234,6 +236,9 @@ def _table_command(one: measured.Measurement, words: Sequence[str]) -> Iterator[
   if one.id not in rows:
     yield f'launch.tables {args.table}: has no row {one.id}{" among --rows" if args.rows else ""}'
     return
+  expected = rows[one.id].statistic
+  if (one.statistic or MEAN) != expected:
+    yield f'statistic: got {one.statistic or MEAN}; expected {expected}, as its row has it; record the line again'
   given = '' if plans.is_study(args.table) else args.options
   changed = plans.Plan(options=given, settings=tuple(settings)).changed
   reason = rows[one.id].differs or (f'the command changes the protocol, {changed}' if changed else '')

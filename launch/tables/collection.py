@@ -14,12 +14,13 @@ import os
 import pathlib
 import statistics
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from experiments.tables import METRICS, Metric, Row, Run, Table
+from experiments.tables import BEST, MEDIAN, METRICS, Metric, Row, Run, Table
 from launch.tables import plan as plans
 from lmx import documents, records
+from lmx import statistics as intervals
 from lmx.config import experiment, renames
 from lmx.errors import InputError, InputWarning
 
@@ -70,14 +71,36 @@ class RowResult:
     return WRONG if self.problems else PART if self.begun or self.seeds else ABSENT
 
   @property
-  def mean(self) -> float:
-    """Return the mean over seeds; NaN without one."""
-    return statistics.fmean(one.value for one in self.seeds) if self.seeds else math.nan
+  def value(self) -> float:
+    """Return the row's statistic over seeds; NaN without one."""
+    return summarize([one.value for one in self.seeds], self.row.statistic, METRICS[self.row.metric])
 
   @property
   def deviation(self) -> float:
     """Return the standard deviation over seeds (n - 1); NaN for fewer than two."""
     return statistics.stdev(one.value for one in self.seeds) if len(self.seeds) > 1 else math.nan
+
+  @property
+  def interval(self) -> tuple[float, ...]:
+    """Return the 95% interval of a single run or of the best one over its rows, or of the median over seeds.
+
+    () without one. The interval of a mean follows from the standard deviation and the number of seeds.
+    """
+    if self.row.statistic == MEDIAN and len(self.seeds) > 1:
+      found = intervals.median_interval([one.value for one in self.seeds])
+      return () if math.isnan(found.low) else (found.low, found.high)
+    if self.row.statistic == BEST:
+      return next((one.interval for one in self.seeds if one.value == self.value), ())
+    return self.seeds[0].interval if len(self.seeds) == 1 else ()
+
+
+def summarize(values: Sequence[float], statistic: str, metric: Metric) -> float:
+  """Return the mean, the best or the median of the values of seeds; NaN without one."""
+  if not values:
+    return math.nan
+  if statistic == BEST:
+    return min(values) if metric.lower else max(values)
+  return statistics.median(values) if statistic == MEDIAN else statistics.fmean(values)
 
 
 def collect(table: Table, rows: list[Row], plan: plans.Plan) -> list[RowResult]:
@@ -141,12 +164,13 @@ def _settings(where: pathlib.Path) -> dict[str, Any]:
 
 
 def _choose_try(tries: list[RowResult]) -> RowResult:
-  """Return the try with the lowest mean validation loss over seeds, or the highest metric, if all are done."""
+  """Return the try with the lowest mean validation loss over seeds, or the best metric, if all are done."""
   if len(tries) == 1:
     return tries[0]
   if all(one.state == DONE for one in tries):
     if tries[0].row.highest:
-      return max(tries, key=lambda one: one.mean)
+      best = min if METRICS[tries[0].row.metric].lower else max
+      return best(tries, key=lambda one: one.value)
     return min(tries, key=lambda one: statistics.fmean(result.loss for result in one.seeds))
   problems = [problem for one in tries for problem in one.problems]
   begun = any(one.begun or one.seeds for one in tries)
@@ -264,14 +288,14 @@ def read_json(file: pathlib.Path) -> Any:
 
 def _read(row: Row, seed: int | None, where: pathlib.Path, result: RowResult) -> None:
   """Add the metric of a seed, or its problem."""
-  file = where / f'{row.file}.json'
-  if not file.exists():
+  paths = files(row, where)
+  if not all(file.exists() for file in paths):
     return
   try:
-    record = pick_record(read_json(file), row, file)
-    value = _measure(record, row, file)
-    results = where / records.RESULTS
-    about = records.read_results(where) if results != file and results.exists() else record
+    measured = [pick_record(read_json(file), row, file) for file in paths]
+    value = statistics.fmean(_measure(one, row, file) for one, file in zip(measured, paths, strict=True))
+    record, results = measured[0], where / records.RESULTS
+    about = records.read_results(where) if results != paths[0] and results.exists() else record
   except ValueError as error:
     result.problems.append(str(error))
     return
@@ -280,8 +304,14 @@ def _read(row: Row, seed: int | None, where: pathlib.Path, result: RowResult) ->
     result.problems.append(f'{results} has no validation loss, by which the try that counts is chosen')
     return
   seconds, device = _number(about.get('training_seconds')), str(about.get('device', ''))
-  data_hash, interval = str(record.get('data_hash', '')), _interval(record, METRICS[row.metric])
+  data_hash = str(record.get('data_hash', ''))
+  interval = _interval(record, METRICS[row.metric]) if len(paths) == 1 else ()
   result.seeds.append(SeedResult(value, seed, seconds, device, loss, where, data_hash, interval))
+
+
+def files(row: Row, where: pathlib.Path) -> list[pathlib.Path]:
+  """Return the files in the work directory `where` that have a row's metric."""
+  return [where / f'{name}.json' for name in row.file.split(',')]
 
 
 def pick_record(record: Any, row: Row, file: pathlib.Path) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from experiments.tables import Table
-from launch.tables import collection, measured, needs, verdict
+from launch.tables import collection, computed, measured, needs, verdict
 from launch.tables import plan as plans
 from launch.tables.verdict import Verdict
 
@@ -37,7 +37,8 @@ def verdicts(results: Iterable[collection.RowResult] = ()) -> dict[str, Verdict]
   live = {one.row.id: one for one in results if one.state == collection.DONE and one.seeds}
   printed = plans.published()
   found = {key: verdict.of(one, printed.get(key)) for key, one in live.items()}
-  return _recorded(measured.measurements()) | found
+  follow = {key: one.verdict for key, one in computed.figures(live.values()).items()}
+  return _recorded(measured.measurements()) | follow | found
 
 
 @functools.cache
@@ -58,11 +59,12 @@ def count(ids: Iterable[str], possible: set[str], run: Mapping[str, Verdict]) ->
 
 
 def runnable(table: Table, key: str) -> set[str]:
-  """Return the ids of the rows that the hardware `key` of needs.HARDWARE can run."""
+  """Return the ids of the rows that the hardware `key` of needs.HARDWARE can run, and of what follows from them."""
   runs = {run.name: run for run in table.runs}
-  return {row.id for row in table.rows if needs.hardware(row, runs) in needs.HARDWARE[key]}
+  found = {row.id for row in table.rows if needs.hardware(row, runs) in needs.HARDWARE[key]}
+  return found | {one.id for one in table.computed if found.issuperset(key for group in one.of for key in group)}
 
 
 def runnable_anywhere() -> set[str]:
-  """Return the ids of the rows of all tables."""
-  return set(verdict.rows())
+  """Return the ids of the rows of all tables, and of what follows from them."""
+  return set(verdict.rows()) | {one.id for name in plans.names() for one in plans.table(name).computed}

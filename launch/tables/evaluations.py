@@ -99,7 +99,7 @@ def _last_command(one: measured.Measurement) -> tuple[list[str], Row | None]:
   row = next(row for row in table.rows if row.id == one.id)
   runs = {run.name: run for run in table.runs}
   for command in plans.commands(runs[row.run], None, runs, trainings.table_plan(words[3:]), shown=True):
-    if command.proof.name == f'{row.file}.json':
+    if command.proof.stem in row.file.split(','):
       return ['lmx', *command.words], row
   return [], row
 

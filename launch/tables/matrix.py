@@ -31,7 +31,7 @@ def heads(table: Table) -> list[tuple[str, bool]]:
 
 
 def of_results(results: Iterable[collection.RowResult]) -> dict[str, str]:
-  """Return the metrics of runs by row: the mean over seeds, with the standard deviation."""
+  """Return the metrics of runs by row, with the standard deviation over seeds."""
   return {one.row.id: _text(one) for one in results if one.seeds}
 
 
@@ -41,7 +41,7 @@ def recorded() -> dict[str, str]:
 
 
 def _text(one: collection.RowResult) -> str:
-  metric, mean = METRICS[one.row.metric], one.mean
+  metric, mean = METRICS[one.row.metric], one.value
   if metric.whole:
     return f'{mean:,.0f}'
   if metric.key == 'training_flops':

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from experiments.tables import BEST, MEAN
 from launch.tables import plan as plans
 from lmx.errors import InputError
 
@@ -24,11 +25,13 @@ class Measurement(NamedTuple):
     dataset: data set.
     split: split.
     metric: metric, named as in published.csv.
-    value: mean over seeds, as text.
+    value: mean over seeds, or their statistic, as text.
     spread: standard deviation over seeds (n - 1), '' for one seed.
     seeds: '0 1 2', or their number, '3 seeds', where it is not known which.
-    interval: 'low high', the 95% bootstrap interval over rows of a single run; '' if none was saved. Over several
-      seeds it follows from `value`, `spread` and `seeds`.
+    statistic: 'best' or 'median' over the seeds; '' is the mean.
+    interval: 'low high', the 95% bootstrap interval over rows of a single run, or of the best one, '' if none was
+      saved; of a median, the interval over seeds. That of a mean over several seeds follows from `value`, `spread` and
+      `seeds`.
     protocol: what else decides the figure.
     differs: why the printed figure measures something else; '' if it may be compared.
     command: what was run; several commands with semicolons between. `recorded.py` has its words in capitals.
@@ -54,6 +57,7 @@ class Measurement(NamedTuple):
   value: str
   spread: str
   seeds: str
+  statistic: str
   interval: str
   protocol: str
   differs: str
@@ -106,9 +110,15 @@ def measurements() -> tuple[Measurement, ...]:
 
 def text(one: Measurement) -> str:
   """Return a figure with its spread and seeds."""
-  spread = f' ± {one.spread}' if one.spread else ''
-  seeds = f' ({one.count} seeds)' if one.count > 1 else ''
+  spread = f' ± {one.spread}' if one.spread and one.statistic != BEST else ''
+  seeds = f' ({of_seeds(one.statistic, one.count)})' if one.count > 1 else ''
   return f'{one.value}{spread}{seeds}'
+
+
+def of_seeds(statistic: str, count: int) -> str:
+  """Return '3 seeds' for a mean, else 'best of 3 seeds' or 'median of 3 seeds'."""
+  seeds = f'{count} seed{"s" * (count != 1)}'
+  return seeds if statistic in ('', MEAN) else f'{statistic} of {seeds}'
 
 
 def by_id() -> Mapping[str, Measurement]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from experiments.tables import Row, Table
-from launch.tables import collection, counts, matrix, measured, measurements, names, needs, printed, verdict
+from launch.tables import collection, computed, counts, matrix, measured, measurements, names, needs, printed, verdict
 from launch.tables import plan as plans
 from lmx.errors import InputError, explain
 from lmx.reporting import templates
@@ -22,9 +22,14 @@ FOLDER = plans.ROOT / 'docs' / 'results'
 NOTES = plans.ROOT / 'docs' / 'notes'
 _RENAMED = {'char_transformer': 'character_transformer'}  # systems of published.csv
 _TEMPLATES = templates.environment(pathlib.Path(__file__).parent)
+COMPUTED = (
+  "Computed: from our metrics of the same row, by the paper's rule and before rounding: the mean of the columns, those "
+  'of one task first; the increase; or its share of the error.'
+)
 _LEGEND = (
-  "Rows and columns are the paper's. The line below a printed row has lmx's results: 'not run' if a run of lmx can "
-  'give the metric but has not been run, a dash if no run gives it. ✓: the printed figure is in our 95% interval or, '
+  "Rows and columns are the paper's. The line below a printed row has lmx's results, a mean over seeds if it says no "
+  "other statistic; '(computed)' if it follows from the row's other results; 'not run' if a run of lmx can give the "
+  'metric but has not been run; a dash if no run gives it. ✓: the printed figure is in our 95% interval or, '
   'for a single run, within its band. ✗: it is outside. Context: another system that the paper quotes.'
 )
 
@@ -175,7 +180,9 @@ def show(
   rows = verdict.rows()
   # A figure that another table quotes may have its run there.
   role = {key: printed.MEASURED if key in rows else kind for key, kind in printed.roles(table).items()}
-  ours = {key: measured.text(one) for key, one in measured.by_row().items()} | dict(live or {})
+  results = list(results)
+  ours = {key: one.text for key, one in computed.figures(results).items()}
+  ours |= {key: measured.text(one) for key, one in measured.by_row().items()} | dict(live or {})
   found = counts.verdicts(results)
   reasons: dict[str, str] = {}
   marks: dict[str, str] = {}
@@ -192,11 +199,11 @@ def _remark(table: Table, key: str, kind: str, one: verdict.Verdict | None) -> t
   row = next((row for row in table.rows if row.id == key), None) or verdict.rows().get(key)
   if kind == printed.UNMEASURED:
     return '', printed.reason(table, key)
-  if kind == printed.CONTEXT or row is None:
+  if kind == printed.CONTEXT:
     return '', ''
   if one is None or one.kind == verdict.NOT_COMPARABLE:
-    return '', one.why if one else row.differs
-  return ('✓', '') if one.kind == verdict.REPRODUCED else ('✗', row.outside)
+    return '', one.why if one else row.differs if row else ''
+  return ('✓', '') if one.kind == verdict.REPRODUCED else ('✗', row.outside if row else '')
 
 
 def _letters(number: int) -> str:

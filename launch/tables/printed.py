@@ -1,7 +1,7 @@
 """Tables in the paper's layout: its rows and columns, in its order, and the role of each figure.
 
-A figure is read from a run of lmx, or of another system that the paper quotes, or of the paper's own system that no run
-of lmx gives.
+A figure is read from a run of lmx or follows from such figures, is of another system that the paper quotes, or of the
+paper's own system that no run of lmx gives.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def roles(table: Table) -> dict[str, str]:
   Raises:
     InputError: a figure has no role or two, a pattern fits none, or published.csv lacks one of the tables.
   """
-  rows = {row.id for row in table.rows}
+  rows = {one.id for one in (*table.rows, *table.computed)}
   patterns = [*((text, CONTEXT) for text in table.context), *((one.ids, UNMEASURED) for one in table.unmeasured)]
   fitted: set[str] = set()
   role: dict[str, str] = {}

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.tables import DATA, METRICS, Row, Run, Table
+from experiments.tables import DATA, MEAN, METRICS, Row, Run, Table
 from launch.tables import collection, measured, pages, verdict
 from launch.tables import plan as plans
 from lmx.errors import InputError
@@ -53,7 +53,7 @@ def _line(name: str, table: Table, one: collection.RowResult, plan: plans.Plan) 
   row, line = one.row, plans.published().get(one.row.id)
   digits = len(line.text.partition('.')[2]) if line else 2
   runs = {run.name: run for run in table.runs}
-  file = one.seeds[0].workdir / f'{row.file}.json'
+  file = collection.files(row, one.seeds[0].workdir)[0]
   record = _record(file)
   given = row.options or plan.options
   options = [f'--options={given}'] if given else []
@@ -67,10 +67,11 @@ def _line(name: str, table: Table, one: collection.RowResult, plan: plans.Plan) 
     dataset=line.dataset if line else str(record.get('dataset', '')),
     split=line.split if line and not row.differs else str(record.get('split', '')),
     metric=line.metric if line else METRICS[row.metric].title,
-    value=f'{one.mean:.{digits}f}',
+    value=f'{one.value:.{digits}f}',
     spread='' if math.isnan(one.deviation) else f'{one.deviation:.{max(digits, 1) + 1}f}',
     seeds=' '.join(str(seed.seed or 0) for seed in one.seeds),
-    interval=' '.join(f'{bound:.{max(digits, 1) + 1}f}' for bound in one.seeds[0].interval if len(one.seeds) == 1),
+    statistic='' if row.statistic == MEAN else row.statistic,
+    interval=' '.join(f'{bound:.{max(digits, 1) + 1}f}' for bound in one.interval),
     protocol=str(record.get('protocol', '')),
     differs=row.differs,
     command=redact(shlex.join(words)),

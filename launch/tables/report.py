@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from experiments.tables import DATA, METRICS, Metric, Run, Table
+from experiments.tables import BEST, DATA, MEAN, METRICS, Metric, Run, Table
 from launch.tables import collection, matrix, measured, needs, pages, verdict
 from launch.tables import plan as plans
 from launch.tables.printed import figure
@@ -50,18 +50,20 @@ def _line(one: collection.RowResult) -> Line:
   row, printed = one.row, plans.published().get(one.row.id)
   metric, recorded = METRICS[row.metric], _recorded(one)
   digits = len(printed.text.partition('.')[2]) if printed else 2
-  mean = float(recorded.value) if recorded else one.mean
+  value = float(recorded.value) if recorded else one.value
   deviation = float(recorded.spread or math.nan) if recorded else one.deviation
-  found = verdict.of(recorded or one, None if math.isnan(mean) else printed)
+  found = verdict.of(recorded or one, None if math.isnan(value) else printed)
   half = (found.high - found.low) / 2
-  difference = mean - printed.value if printed and not math.isnan(half) else math.nan
+  difference = value - printed.value if printed and not math.isnan(half) else math.nan
   spreads = difference / printed.spread if printed and printed.spread else math.nan
   devices = sorted({result.device for result in one.seeds if result.device})
   seconds = [result.seconds for result in one.seeds if not math.isnan(result.seconds)]
   cells = (
     printed.row if printed else row.id,
     f'{printed.dataset}, {printed.split}'.strip(', ') if printed else one.run if row.tries and one.seeds else '',
-    metric.title,
+    metric.title
+    if row.statistic == MEAN
+    else f'{metric.title}, {measured.of_seeds(row.statistic, one.expected_seeds)}',
     _published(row, printed),
     f'recorded: {measured.text(recorded)}' if recorded else _ours(one, digits),
     '' if math.isnan(difference) else _number(difference, metric, max(digits, 1), '+'),
@@ -106,10 +108,11 @@ def _published(row, printed: plans.Printed | None) -> str:
 def _ours(one: collection.RowResult, digits: int) -> str:
   if not one.seeds:
     return one.state
-  text = _number(one.mean, METRICS[one.row.metric], digits)
-  text += '' if math.isnan(one.deviation) else f' ± {one.deviation:.{max(digits, 1) + 1}f}'
+  text = _number(one.value, METRICS[one.row.metric], digits)
+  has_spread = not math.isnan(one.deviation) and one.row.statistic != BEST
+  text += f' ± {one.deviation:.{max(digits, 1) + 1}f}' if has_spread else ''
   count = len(one.seeds)
-  seeds = '' if one.seeds[0].seed is None else f' ({count} seed{"s" * (count > 1)})'
+  seeds = '' if one.seeds[0].seed is None else f' ({measured.of_seeds(one.row.statistic, count)})'
   return text + seeds + ('' if one.state == collection.DONE else f', {count} of {one.expected_seeds}; {one.state}')
 
 
@@ -150,7 +153,7 @@ def documents(name: str, table: Table, results: Sequence[collection.RowResult], 
     'heads': matrix.heads(table),
     'matrix': matrix.lines(table, matrix.recorded() | matrix.of_results(results)),
     'lines': [{'shown': [one.cells[HEADER.index(name)] for name in columns], 'result': one.result} for one in found],
-    'remarks': notes(results),
+    'remarks': [*notes(results), *([pages.COMPUTED] if table.computed and is_whole else [])],
     'picture': picture if has_picture(table, results) else '',
     'runs': [
       (run.name, about(run, table, plan), '\n'.join(protocol(run, table, plan))) for run in runs_of(table, results)
@@ -180,8 +183,9 @@ def notes(results: Sequence[collection.RowResult]) -> list[str]:
   texts += [f'Published: {source}.' for source in sources]
   if sources:
     texts.append(
-      'Difference: ours less the published figure. Reproduced: the published figure is in the 95% interval of ours '
-      '(over seeds, or over the rows of a single run), or within the band (±) of a single run without one: twice the '
+      'Ours: the mean over seeds, unless the row names another statistic. Difference: ours less the published figure. '
+      'Reproduced: the published figure is in the 95% interval of ours (over seeds, or over the rows of a single or '
+      'best run), or within the band (±) of a single run without one: twice the '
       'published spread where one is known (the standard deviation over runs), else a width of ours for figures of its '
       'kind.'
     )
@@ -269,7 +273,7 @@ def _curves(table: Table, results: Sequence[collection.RowResult]):
   names = list(dict.fromkeys(point.line for point in table.curves))
   figure = Figure(figsize=(1 + 4 * len(panels), 4.2), layout='constrained')
   all_axes = figure.subplots(1, len(panels), squeeze=False)
-  known = [by_id[point.x].mean for point in table.curves if point.x in by_id and point.y in by_id]
+  known = [by_id[point.x].value for point in table.curves if point.x in by_id and point.y in by_id]
   left = min(known, default=1.0) / 4  # x of a metric without one
   drawn_by = {}
   colours = [f'C{number}' for number in range(10)]
@@ -278,15 +282,15 @@ def _curves(table: Table, results: Sequence[collection.RowResult]):
   for panel, axes in zip(panels, all_axes[0], strict=True):
     for number, name in enumerate(names):
       points = [p for p in table.curves if (p.panel, p.line) == (panel, name) and p.y in by_id]
-      drawn = sorted((by_id[p.x].mean, by_id[p.y]) for p in points if p.x in by_id)
+      drawn = sorted((by_id[p.x].value, by_id[p.y]) for p in points if p.x in by_id)
       style = {'color': colours[number % len(colours)], 'capsize': 2, 'markersize': 5}
       if drawn:
         errors = [0 if math.isnan(one.deviation) else one.deviation for _, one in drawn]
-        heights = [one.mean for _, one in drawn]
+        heights = [one.value for _, one in drawn]
         drawn_by[name] = axes.errorbar([x for x, _ in drawn], heights, errors, marker='o', **style)
       for one in (by_id[p.y] for p in points if not p.x):
         error = None if math.isnan(one.deviation) else one.deviation
-        drawn_by.setdefault(name, axes.errorbar(left, one.mean, error, marker='x', **style))
+        drawn_by.setdefault(name, axes.errorbar(left, one.value, error, marker='x', **style))
     for i, mark in enumerate(mark for mark in table.marks if mark.panel == panel):
       axes.axhline(mark.y, color='0.6', linewidth=0.8, linestyle=':')
       spot = (0.55 if i % 2 else 0.01, mark.y)  # labels of almost equal heights do not overlap

@@ -13,7 +13,6 @@ import math
 import pathlib
 import re
 import shlex
-import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -128,11 +127,12 @@ def _reason(one: measured.Measurement) -> str:
 def compare(one: measured.Measurement, values: Sequence[Value]) -> bool:
   """Print the recorded metric, the new one and their difference; return whether it is within what was recorded."""
   digits = len(one.value.partition('.')[2])
-  value, recorded_value = statistics.fmean(each.value for each in values), float(one.value)
+  metric = evaluations.metrics_of(one)[0]
+  value, recorded_value = collection.summarize([each.value for each in values], one.statistic, metric), float(one.value)
   tolerance, what = _tolerance(one)
   difference = value - recorded_value
   within = abs(difference) <= tolerance + 1e-9 * abs(recorded_value)
-  shown = f'{value:.{digits}f}' + (f' ({len(values)} seeds)' if len(values) > 1 else '')
+  shown = f'{value:.{digits}f}' + (f' ({measured.of_seeds(one.statistic, len(values))})' if len(values) > 1 else '')
   _check_data(one, values, shown)
   print(
     f'{one.id}: recorded {measured.text(one)}, now {shown}, difference {difference:+.{digits}f}: '

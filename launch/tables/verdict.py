@@ -1,7 +1,8 @@
 """Verdict on a measured metric: whether the printed one is in its 95% interval.
 
-Over several seeds the interval is Student's t; for a single run it is the bootstrap over rows that the run saved. For a
-single run without one, a difference within the metric's band counts as reproduced, and the verdict says so.
+Over several seeds the interval is Student's t for their mean, and the sign test's for their median. For a single run,
+or the best one of several, it is the bootstrap over rows that the run saved. Without an interval, a difference within
+the metric's band counts as reproduced, and the verdict says so.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import functools
 import math
 from typing import NamedTuple
 
-from experiments.tables import METRICS, Metric, Row
+from experiments.tables import MEAN, MEDIAN, METRICS, Metric, Row
 from launch.tables import collection, measured
 from launch.tables import plan as plans
 from lmx import statistics
@@ -46,31 +47,48 @@ def of(one: measured.Measurement | collection.RowResult, printed: plans.Printed 
   differs = one.row.differs if isinstance(one, collection.RowResult) else one.differs
   if differs:
     return Verdict(NOT_COMPARABLE, why=differs)
-  value, low, high, how = _interval(one, band(row, printed))
-  is_band = how.startswith(_BAND)
-  slack = _ROUNDING * abs(printed.value)
+  return _compare(printed, *_interval(one, band(row, printed)), row.outside if row else '')
+
+
+def of_computed(value: float, printed: plans.Printed, count: int, differs: str = '') -> Verdict:
+  """Return the verdict on a figure that is computed from `count` others, `differs` if one of them is not comparable."""
+  if differs:
+    return Verdict(NOT_COMPARABLE, why=differs)
+  tolerance = band(None, printed)
+  how = f'{_BAND} of a figure computed from {count} others'
+  return _compare(printed, value, value - tolerance, value + tolerance, how)
+
+
+def _compare(printed: plans.Printed, value: float, low: float, high: float, how: str, outside: str = '') -> Verdict:
+  """Return the verdict on a metric with its interval or band."""
+  is_band, slack = how.startswith(_BAND), _ROUNDING * abs(printed.value)
   if low - slack <= printed.value <= high + slack:
     return Verdict(REPRODUCED, low, high, how, is_band)
-  reason = row.outside if row else ''
-  return Verdict(OUTSIDE, low, high, reason or f'{value - printed.value:+.4g} from the printed figure', is_band)
+  return Verdict(OUTSIDE, low, high, outside or f'{value - printed.value:+.4g} from the printed figure', is_band)
 
 
 def _interval(one: measured.Measurement | collection.RowResult, tolerance: float) -> tuple[float, float, float, str]:
   """Return our metric, the ends of its interval, and how the interval was found."""
   if isinstance(one, collection.RowResult):
-    value, deviation, count, saved = one.mean, one.deviation, len(one.seeds), one.seeds[0].interval
+    value, deviation, count, saved = one.value, one.deviation, len(one.seeds), one.interval
+    statistic = one.row.statistic
   else:
     value, count, saved = float(one.value), one.count, tuple(map(float, one.interval.split()))
-    deviation = float(one.spread) if one.spread else math.nan
-  if count > 1 and not math.isnan(deviation):
+    deviation, statistic = float(one.spread) if one.spread else math.nan, one.statistic or MEAN
+  if count > 1 and statistic == MEAN and not math.isnan(deviation):
     found = statistics.t_interval_of(value, deviation, count)
     return value, found.low, found.high, f'95% interval over {count} seeds'
-  if saved and count == 1:
+  what = 'a single run' if count == 1 else f'the {measured.of_seeds(statistic, count)}'
+  if saved and (count == 1 or statistic != MEAN):
     low, high = saved
-    return value, low, high, '95% interval over the rows of a single run'
-  how = (
-    'within the band of a single run' if count == 1 else f'within the band, as the spread of {count} seeds is unknown'
-  )
+    return (
+      value,
+      low,
+      high,
+      f'95% interval of {what}' if statistic == MEDIAN else f'95% interval over the rows of {what}',
+    )
+  is_known = count == 1 or statistic != MEAN
+  how = f'within the band of {what}' if is_known else f'within the band, as the spread of {count} seeds is unknown'
   return value, value - tolerance, value + tolerance, how
 
 

@@ -86,6 +86,8 @@ def test_complete_lines_have_no_problems(change):
     ({'seeds': '3 seeds'}, 'seeds: got 3 seeds; expected the seeds themselves'),
     ({'commit': 'abcdef0'}, 'commit: got abcdef0, which is not in the history'),
     ({'data_hash': '?'}, 'data_hash: got ?'),
+    ({'statistic': 'worst'}, "statistic: got worst; expected '' (the mean), best or median"),
+    ({**BROWN, 'statistic': 'best'}, 'statistic: got best; expected mean, as its row has it'),
     ({'data': 'generated'}, 'data: got generated; expected a name for each of these words: DATA'),
     ({'data': 'ptb trec'}, 'data: got ptb trec; expected a name for each of these words: DATA'),
     ({'command': f'{TRAIN} --config.train.init_from=START'}, 'start: got none; expected a run for each'),

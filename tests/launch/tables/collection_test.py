@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from experiments.tables import Row
 from launch.tables import collection, measured, report, runner
 from launch.tables.__main__ import main
 from tests.launch.tables.runs import SMALL, make_tries, put, rows_of, run
@@ -128,16 +129,57 @@ def test_trial_of_lowest_validation_loss_counts(tmp_path):
   """In the mean over seeds, and not the one of the best figure."""
   table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
   found = collection.collect(table, list(table.rows[:1]), plan)[0]
-  assert (found.run, found.state, found.mean) == ('high', collection.DONE, pytest.approx(65.0))
+  assert (found.run, found.state, found.value) == ('high', collection.DONE, pytest.approx(65.0))
   assert report.lines([found])[0].cells[1] == 'high'
 
 
 def test_trial_of_highest_metric_counts_on_the_measured_split(tmp_path):
   table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
   found = collection.collect(table, [table.rows[0]._replace(highest=True)], plan)[0]
-  assert (found.run, found.state, found.mean) == ('low', collection.DONE, pytest.approx(85.0))
+  assert (found.run, found.state, found.value) == ('low', collection.DONE, pytest.approx(85.0))
   (tmp_path / 'low/seed0/results.json').write_text('{"accuracy": 0.4, "split": "test"}')  # no loss is needed
   assert collection.collect(table, [table.rows[0]._replace(highest=True)], plan)[0].run == 'high'
+
+
+@pytest.mark.parametrize(
+  'metric, statistic, value, text',
+  [
+    ('accuracy', 'mean', 60.0, '60.00 ± 20.518 (3 seeds)'),
+    ('accuracy', 'best', 80.0, '80.00 (best of 3 seeds)'),
+    ('accuracy', 'median', 60.0 + 1, '61.00 ± 20.518 (median of 3 seeds)'),
+    ('loss', 'best', 0.25, '0.25 (best of 3 seeds)'),
+  ],
+)
+def test_statistic_over_seeds_is_the_rows(tmp_path, metric, statistic, value, text):
+  table, plan = make_tries(tmp_path, low=((0.5, 0.39), (0.25, 0.8), (0.75, 0.61)))
+  for seed, loss in enumerate((0.5, 0.25, 0.75)):
+    file = tmp_path / f'low/seed{seed}/results.json'
+    file.write_text(json.dumps({**json.loads(file.read_text()), 'loss': loss}))
+  run = table.runs[0]._replace(seeds=3)
+  row = Row('made/up', 'low', metric, statistic=statistic)
+  [found] = collection.collect(table._replace(runs=(run,)), [row], plan)
+  assert found.value == pytest.approx(value) and report._ours(found, 2) == text
+
+
+def test_trial_of_the_lowest_error_is_the_best(tmp_path):
+  table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
+  for file in tmp_path.glob('*/seed*/results.json'):
+    record = json.loads(file.read_text())
+    file.write_text(json.dumps({**record, 'error_percent': 100 * (1 - record['accuracy'])}))
+  row = table.rows[0]._replace(metric='error', highest=True)
+  assert collection.collect(table, [row], plan)[0].run == 'low'
+  worst = row._replace(statistic='median')
+  assert collection.collect(table, [worst], plan)[0].value == pytest.approx(15.0)
+
+
+def test_metric_of_several_files_is_their_mean(tmp_path):
+  table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)))
+  row = Row('made/up', 'low', 'accuracy', 'results,mismatched')
+  (tmp_path / 'low/seed0/mismatched.json').write_text('{"accuracy": 0.7}')
+  [found] = collection.collect(table, [row], plan)
+  assert found.state == collection.PART and [one.value for one in found.seeds] == [pytest.approx(80.0)]
+  (tmp_path / 'low/seed1/mismatched.json').write_text('{"accuracy": 0.6}')
+  assert collection.collect(table, [row], plan)[0].value == pytest.approx(75.0)
 
 
 def test_no_trial_is_chosen_before_all_are_done(tmp_path):

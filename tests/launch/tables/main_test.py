@@ -10,6 +10,7 @@ import pytest
 
 from launch.tables import plan as plans
 from launch.tables.__main__ import main
+from tests.launch.tables.runs import put, rows_of
 
 
 @pytest.mark.parametrize(
@@ -104,3 +105,19 @@ def test_table_that_cannot_be_written_names_its_folder(tmp_path, program, capsys
   (tmp_path / 'quickstart.md').mkdir()
   assert main([f'--runs={tmp_path}', 'quickstart', '--collect', f'--output={tmp_path}']) == 2
   assert f'--output={tmp_path}: cannot be written (Is a directory)' in capsys.readouterr().err
+
+
+def test_plan_and_table_say_how_many_seeds_the_best_is_of(tmp_path, program, capsys):
+  """A best of another number of seeds is not the paper's."""
+  words = ['glue_bilstm', f'--runs={tmp_path}', '--rows=glue/dev/bilstm/rte,glue/dev/bilstm/mrpc_*']
+  assert main([*words, '--dry_run']) == 0 and not program()
+  said = capsys.readouterr()
+  assert '3 rows: best of 3 seeds' in said.err and len(said.out.splitlines()) == 6
+  for seed, accuracy in enumerate((0.55, 0.585, 0.56)):
+    put(tmp_path, 'glue_bilstm/bilstm_rte', 'results', seed=seed, accuracy=accuracy, split='valid')
+  assert main([*words, '--collect']) == 0
+  cells = rows_of(tmp_path, 'glue_bilstm')[2].split(' | ')
+  assert cells[2:8] == ['accuracy, %, best of 3 seeds', '58.5', '58.5 (best of 3 seeds)', '+0.0', '', 'yes (±1)']
+  assert main([*words, '--collect', '--seeds=2']) == 0
+  assert rows_of(tmp_path, 'glue_bilstm')[2].split(' | ')[3:6] == ['58.5 *', '58.5 (best of 2 seeds)', '']
+  assert 'printed: the best of 3 seeds; ours: the best of 2 seeds' in capsys.readouterr().out

@@ -47,6 +47,18 @@ def test_saved_interval_of_a_single_run_comes_before_the_band():
   assert outside[0:4:3] == (verdict.OUTSIDE, '+1.1 from the printed figure')
 
 
+def test_best_and_median_have_their_own_intervals():
+  best = of(value='115.6', spread='0.5', seeds='0 1 2', statistic='best')
+  assert (best.kind, best.why, best.is_band) == (verdict.REPRODUCED, 'within the band of the best of 3 seeds', True)
+  assert of(value='116.9', spread='9.0', seeds='0 1 2', statistic='best').kind == verdict.OUTSIDE, 'no t interval'
+  saved = of(value='115.6', spread='0.5', seeds='0 1 2', statistic='best', interval='114.4 116.9')
+  assert saved[1:4] == (114.4, 116.9, '95% interval over the rows of the best of 3 seeds')
+  median = of(value='115.6', spread='0.5', seeds='0 1 2 3 4 5', statistic='median', interval='114.6 116.9')
+  assert median[:4] == (verdict.OUTSIDE, 114.6, 116.9, '+1.1 from the printed figure')
+  few = of(value='115.6', spread='0.5', seeds='0 1 2', statistic='median')
+  assert (few.kind, few.why) == (verdict.REPRODUCED, 'within the band of the median of 3 seeds')
+
+
 def test_lines_that_are_not_compared():
   assert of(differs='other data')[0:4:3] == (verdict.NOT_COMPARABLE, 'other data')
   assert of(id='rnn_lm/own').kind == verdict.OWN
@@ -72,6 +84,12 @@ def test_runs_have_the_verdict_of_their_line():
   assert verdict.of(saved, printed) == of(interval='114.6 116.9') and of(interval='114.6 116.9').kind == verdict.OUTSIDE
   line = of(value='115.6', spread='0.5', seeds='0 1 2')
   assert verdict.of(result(115.1, 115.6, 116.1), printed) == pytest.approx(line)
+  saved = result(116.9, 115.6, 118.0, statistic='best')
+  saved.seeds[1] = dataclasses.replace(saved.seeds[1], interval=(114.4, 116.9))
+  best = {'value': '115.6', 'spread': '1.2', 'seeds': '0 1 2', 'statistic': 'best', 'interval': '114.4 116.9'}
+  assert verdict.of(saved, printed) == of(**best) and of(**best).kind == verdict.REPRODUCED
+  median = verdict.of(result(*range(113, 121), statistic='median'), printed)
+  assert median[1:4] == (113, 120, '95% interval of the median of 8 seeds')
   assert verdict.of(result(116.9, outside='the release differs'), printed).why == 'the release differs'
   assert verdict.of(result(116.9, differs='other data'), printed).kind == verdict.NOT_COMPARABLE
   assert verdict.of(collection.RowResult(Row('own', 'run', 'ppl'), 1, [], []), None).kind == verdict.OWN
