@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import shlex
 import sys
 import time
@@ -26,7 +27,7 @@ from lmx.config import run_files, schema
 from lmx.data import labels, pipeline
 from lmx.engine import distributed, sharding
 from lmx.errors import NonFiniteLoss
-from lmx.evaluation import evaluate, report
+from lmx.evaluation import evaluate, parts, report
 from lmx.interrupts import Stop
 from lmx.metrics import metric
 from lmx.models import registry
@@ -98,7 +99,9 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
   with (
     work_directory.watch(workdir),
     work_directory.lock(workdir),
-    manager.Checkpoints(workdir / 'checkpoints', run.checkpoint, words=session.words) as checkpoints,
+    manager.Checkpoints(
+      workdir / 'checkpoints', run.checkpoint, words=session.words, ties=run.train.ties
+    ) as checkpoints,
   ):
     session.restore(checkpoints, 'last')
     checkpoints.prune()
@@ -106,6 +109,7 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
     if missing := restore.missing_note(workdir, 'last', session.done, ''):
       notes.insert(0, missing)
     notes += [*rules, *build.notes(run.optim, session.total_steps, session.batches.steps), *begun]
+    notes += session.selection()
     with (
       run_log.Logger(
         workdir,
@@ -171,7 +175,8 @@ class Session:
     self.trackers: trackers.Trackers | None = None
     self._unchecked: tuple[int, Any] | None = None
     self._build(jax.random.key(run.seed))
-    self.best_by = evaluate.score_name(run, self.shapes, self.validation, corpus.splits['valid'].counts)
+    predicted = parts.get(self.objective.EVALUATION).SCORES
+    self.best_by = evaluate.score_name(run, self.shapes, self.validation, corpus.splits['valid'].counts, predicted)
 
   def _build(self, key: jax.Array) -> None:
     """Initialize the state and compile the training step."""
@@ -268,7 +273,7 @@ class Session:
   def is_finished(self) -> bool:
     """Return whether no update is left; see `Progress.is_finished`."""
     run = self.run
-    return self.progress.is_finished(self.done, self.total_steps, run.train.patience, run.optim)
+    return self.progress.is_finished(self.done, self.total_steps, run.train, run.optim)
 
   def train(self, checkpoints: manager.Checkpoints, logger: run_log.Logger, stop: Stop) -> bool:
     """Train to the last update and return True; when asked to stop, save and return False."""
@@ -285,7 +290,7 @@ class Session:
         self._check_finite()  # the previous update, while this one is computed
         self._unchecked, self.done = (index, metrics), index + 1
         logger.train(self.done, metrics, stream.wait_seconds)
-        score = self._validate(logger) if self._is_validation_due() else None
+        score = self._validate(checkpoints, logger) if self._is_validation_due() else None
         finished, stopping = self.is_finished(), stop.requested(self.done)
         self.progress.seconds = time.monotonic() - started
         planned = score is not None or finished or checkpoints.is_planned(self.done)
@@ -301,12 +306,17 @@ class Session:
 
   def _note_end(self, logger: run_log.Logger) -> None:
     """Report the reason if training ends before its last update."""
-    patience, since = self.run.train.patience, self.progress.since_best
-    if self.done < self.total_steps and 0 < patience <= since:
-      logger.note(
-        f'stopping after update {self.done} of {self.total_steps}: the last {since} validations did '
-        f'not improve {self.best_by} (train.patience={patience})'
-      )
+    reason = self.progress.end_reason(self.run.train, self.run.optim, self.best_by)
+    if self.done < self.total_steps and reason:
+      logger.note(f'stopping after update {self.done} of {self.total_steps}: {reason}')
+
+  def selection(self) -> list[str]:
+    """Return a line with the score that selects checkpoints, unless it is the loss."""
+    if self.best_by == 'loss':
+      return []
+    follows = self.run.optim.schedule == 'plateau' and self.run.optim.plateau_by == 'score'
+    also = ', which also reduces the learning rate' * follows
+    return [f'{self.best_by} of the validations selects the best checkpoint{also} (train.best_by)']
 
   def _is_validation_due(self) -> bool:
     """Return whether to validate after this update: the last one, every `eval_every`, or the last of an epoch."""
@@ -315,7 +325,7 @@ class Session:
     every = self.run.train.eval_every
     return self.done % every == 0 if every else self.batches.epoch_of(self.done)[1] == 0
 
-  def _validate(self, logger: run_log.Logger) -> float:
+  def _validate(self, checkpoints: manager.Checkpoints, logger: run_log.Logger) -> float:
     """Validate and return the score, lower is better: the loss, or the metric `train.best_by`.
 
     Raises NonFiniteLoss, also if `train.on_nan` is 'skip'.
@@ -325,24 +335,41 @@ class Session:
     totals = evaluate.compute_totals(self.run, params, self.validation, self.engine, title='valid')
     loss = evaluate.compute_loss(self.run, totals)
     metrics = evaluate.report(self.run, self.corpus.splits['valid'].counts, totals)
+    if math.isfinite(loss):
+      metrics |= report.validation_scores(self.run, self.corpus, params, self.engine, self.best_by)
     if self.run.optim.asgd != 'off':
       begun = self.run.optim.asgd == 'start' or self.progress.trigger is not None
       metrics['averaged'] = float(begun)  # 1: the averaged parameters were evaluated
-    logger.evaluation(self.done, 'valid', metrics, evaluate.metric_captions(self.run, self.corpus.manifest, metrics))
+    score = loss
+    if self.best_by != 'loss':
+      score = metric.orient(self.objective.METRICS, self.best_by, metrics.get(self.best_by, math.nan))
+    captions = evaluate.metric_captions(self.run, self.corpus.manifest, metrics)
+    is_best = self.best_by != 'loss' and self.progress.improves(score, self.run.train.ties)
+    logger.evaluation(self.done, 'valid', metrics, captions, best_by=self.best_by * is_best)
     evaluate.check_finite(self.run, totals, params, f'the validation split after update {self.done}')
-    score = (
-      loss if self.best_by == 'loss' else metric.orient(self.objective.METRICS, self.best_by, metrics[self.best_by])
-    )
-    self.progress.observe(loss, self.run.optim, self.done, score)
+    reductions = self.progress.plateau.reductions
+    self.progress.observe(loss, self.run.train, self.run.optim, self.done, score)
     if self.progress.trigger == self.done:
       logger.note(f'the validation loss no longer falls: {TRIGGERED[self.run.optim.asgd]} after update {self.done}')
       if self.run.optim.asgd == 'triggered':
         started = self.engine.replicate(np.bool_(True))
         self.state = self.state.replace(ema=self.state.ema._replace(begun=started))
-    if self.run.optim.schedule == 'plateau':
-      scale = self.engine.replicate(np.float32(self.progress.plateau.scale))
-      self.state = self.state.replace(lr_scale=scale)
+    if self.progress.plateau.reductions > reductions:
+      self._reduce_rate(checkpoints, logger)
     return score
+
+  def _reduce_rate(self, checkpoints: manager.Checkpoints, logger: run_log.Logger) -> None:
+    """Set the rate that the plateau has reduced; with `optim.restore_best` also the best validation's parameters."""
+    optim, plateau, best = self.run.optim, self.progress.plateau, self.progress.best_step
+    followed = 'loss' if optim.plateau_by == 'loss' else self.best_by
+    text = f'{followed} is no better: optim.lr is now {optim.lr * plateau.scale:.3g}'
+    self.state = self.state.replace(lr_scale=self.engine.replicate(np.float32(plateau.scale)))
+    if optim.restore_best and best is not None:
+      checkpoints.wait()
+      params, _, _ = manager.restore_params(checkpoints.directory, self.shapes, best, layout=self.layout)
+      self.state = self.state.replace(params=self.engine.build(self.layout.store, params))
+      text += f', and the parameters are those after update {best}'
+    logger.note(text)
 
   def _check_finite(self) -> None:
     """Check the loss of the last update: a non-finite one stops the run or is counted, as `train.on_nan` sets."""

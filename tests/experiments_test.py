@@ -1114,6 +1114,11 @@ OPTIM_CHANGES: dict = {
   'patience': ({'schedule': 'plateau'}, 1),
   'factor': ({'schedule': 'plateau'}, 0.25),
   'min_lr': ({'schedule': 'plateau', 'lr': 1.0}, 0.9),
+  'threshold': ({'schedule': 'plateau'}, 0.6),
+  'plateau_by': None,  # as the next three: tests/runs/progress_test.py
+  'restore_best': None,
+  'max_reductions': None,
+  'stop_lr': None,
   'cut_fraction': ({'schedule': 'slanted_triangular'}, 0.5),
   'ratio': ({'schedule': 'slanted_triangular'}, 4.0),
   'min_cut': ({'schedule': 'slanted_triangular'}, 20),
@@ -1134,7 +1139,7 @@ OPTIM_CHANGES: dict = {
 
 @functools.cache
 def updates(cfg: build.Config) -> np.ndarray:
-  """Two updates, the average after them, the rate over a run, and the plateau's factor after two bad validations."""
+  """Two updates, the average after them, the rate over a run, and the plateau's factor after three validations."""
   params = {'model': {'a': jnp.array([1.0, 2.0]), 'b': jnp.array([3.0])}, 'objective': {}}
   depth = {('a',): 0, ('b',): 1}.__getitem__
   tx, rate = build.make(cfg, params, depth, 1, 100, 10), build.rate(cfg, 100, 10)
@@ -1150,7 +1155,7 @@ def updates(cfg: build.Config) -> np.ndarray:
     ema = averaging.update(ema, params, cfg.ema, now=now, lag=cfg.asgd_lag)
     seen += jax.tree.leaves(averaging.value(ema, params))
   plateau = build.schedules.Plateau()
-  for metric in (1.0, 2.0):
+  for metric in (2.0, 1.0, 3.0):
     plateau = build.plateau(cfg, plateau, metric)
   scale = plateau.scale if cfg.schedule == 'plateau' else 1.0
   triggered = averaging.is_triggered([3.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0], 2.5, cfg.nonmono)

@@ -295,6 +295,7 @@ def run(tmp_path_factory):
     'data.batch_size': 8,
     'train.epochs': 80,
     'train.eval_every': 500,
+    'train.best_by': 'f1',
     'evaluation.save_rows': True,
     'parallel.data': 1,
     'optim.lr': 6e-3,
@@ -310,6 +311,7 @@ def test_run_learns_the_answers_and_leaves_them(run):
   found = json.loads((run / 'results.json').read_text())
   said = json.loads((run / 'predictions.json').read_text())
   assert len(said) == found['questions'] == 16 and found['metric'] == 'f1'
+  assert found['validation_f1'] == found['f1']  # the last validation is of the same split and parameters
   for i in range(4):  # it was trained on the same questions
     assert said[f'dev{i}q2'] == '12,000 lines' and said[f'dev{i}q3'] == '' and said[f'dev{i}q1'] in ASKED[0][2]
   assert found['f1'] > 90 and found['unanswered_f1'] == 100 and found['best_f1'] >= found['f1']

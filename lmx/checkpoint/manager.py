@@ -93,10 +93,11 @@ def _absolute(directory: str | os.PathLike[str]) -> epath.Path:
 
 
 def _best(documents: dict[Entry, dict[str, Any]]) -> list[Entry]:
-  """Return the checkpoints with a finite metric, lowest first; ties go to the earlier one."""
+  """Return the checkpoints with a finite metric, lowest first; ties go to the earlier one, or as they were saved."""
   metrics = {entry: document.get('metric') for entry, document in documents.items()}
   measured = {entry: metric for entry, metric in metrics.items() if metric is not None and math.isfinite(metric)}
-  return sorted(measured, key=lambda entry: (measured[entry], entry))
+  order = {entry: -entry[0] if documents[entry].get('ties') == 'later' else entry[0] for entry in measured}
+  return sorted(measured, key=lambda entry: (measured[entry], order[entry], entry))
 
 
 def _kept(documents: Mapping[Entry, Mapping[str, Any]]) -> dict[Entry, int]:
@@ -327,6 +328,7 @@ class Checkpoints:
     cfg: Config | None = None,
     warn: Warn = stderr_warn,
     words: Mapping[int, int] | None = None,
+    ties: str = 'earlier',
   ) -> None:
     """Open a directory; entering the context creates it.
 
@@ -335,10 +337,11 @@ class Checkpoints:
       cfg: the `checkpoint` section.
       warn: called with each warning (a damaged checkpoint).
       words: number of training words of each step of `checkpoint.at_words`, whose checkpoint is kept for good.
+      ties: of checkpoints with the same metric, the best one: 'earlier' or 'later'.
     """
     self.directory = _absolute(directory)
     self.cfg = Config() if cfg is None else cfg
-    self._warn, self._words = warn, dict(words or {})
+    self._warn, self._words, self._ties = warn, dict(words or {}), ties
     self._writer = orbax_format.Writer(self.cfg.timeout_seconds, copies=self.cfg.asynchronous)
     self._pending: Entry | None = None
     self._needed = 0  # bytes of the write in progress
@@ -419,6 +422,7 @@ class Checkpoints:
     metric = None if metric is None else float(metric)
     body: dict[str, Any] = {'step': int(step), 'metric': metric, 'planned': planned, 'meta': meta}
     body |= {'words': self._words[step]} if self.is_kept(step) else {}
+    body |= {'ties': self._ties} if self._ties != 'earlier' else {}
     try:
       self._writer.start(self.directory / orbax_format.name(self._pending), flat, body, dtype)
     except Exception as e:

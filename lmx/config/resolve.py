@@ -368,6 +368,10 @@ def _parameter_shapes(name: str, cfg: Any) -> Any:
 def _check_measurement(model: str, objective: str, sections: Mapping[str, Any]) -> None:
   """Raise InputError if checkpoints to average, a source to translate or rows to save would be missing."""
   evaluation, optim, data = sections['evaluation'], sections['optim'], sections['data']
+  if optim.restore_best and not sections['checkpoint'].keep_best:
+    raise InputError(
+      'checkpoint.keep_best: got False with optim.restore_best, which reads the best checkpoint; set one of the two'
+    )
   if evaluation.which == 'average':
     if sections['checkpoint'].keep_last < evaluation.average:
       raise InputError(
@@ -494,12 +498,17 @@ def digest(config: Mapping[str, Any]) -> str:
     computed.pop('optim.power', None)
   if not computed.get('semantics.split_names'):  # file names give no splits, or as in earlier versions
     computed.pop('data.split_names', None)
+  if not computed.get('semantics.plateau_score'):  # no plateau by a metric, or as in earlier versions
+    computed.pop('optim.plateau_by', None)
   if not computed.get('semantics.label_forms'):  # no user labels, or their Unicode forms are as in earlier versions
     computed.pop('data.label_forms', None)
-  rules = ('label_forms', 'numba_attention', 'numba_loops', 'numba_updates', 'packed_rows', 'split_names')
-  later: dict[str, Any] = {f'semantics.{rule}': 0 for rule in rules}
+  kernels = ('numba_attention', 'numba_loops', 'numba_updates')
+  rules = ('label_forms', 'packed_rows', 'plateau_score', 'split_names')
+  later: dict[str, Any] = {f'semantics.{rule}': 0 for rule in (*kernels, *rules)}
   later |= {'model.update_kernel': 'xla', 'data.batching.packed': False}  # nor these
   later |= {'data.split_names': 'words', 'data.words': 0}
+  later |= {'train.patience_form': 'best', 'train.ties': 'earlier', 'optim.threshold': 0.0}
+  later |= {'optim.restore_best': False, 'optim.max_reductions': 0, 'optim.stop_lr': 0.0}
   computed = {k: v for k, v in computed.items() if k not in later or v != later[k]}
   for key, value in (('model.attention', 'without_numba'), ('model.backend', 'xla')):  # "auto" in earlier versions
     if computed.get(key) == value:

@@ -36,8 +36,15 @@ class Train:
       at most as long as its positions. Another value on the command line for a setting of that vocabulary, for
       model.variant or for a longer row is refused. No effect without init_from.
     patience: validations without improvement after which the run stops; 0 never stops it.
-    best_by: metric of the validations by which one is better, for `patience` and evaluation.which=best: 'loss',
-      'headline' (the objective's own), or the name of a metric that the log shows, such as accuracy or span_f1.
+    patience_form: 'best': that many validations without a new best. 'recent': a validation that is no better than each
+      of the `patience` before it, from the validation number `patience` + 2 on (nyu-mll/GLUE-baselines, src/trainer.py,
+      lines 137 to 150).
+    best_by: score of the validations by which one is better, for `patience`, evaluation.which=best and
+      optim.schedule=plateau: 'loss', 'headline' (the objective's own), or the name of a metric that the log shows, such
+      as accuracy or span_f1. 'f1' and 'exact_match' of answers, and 'bleu' and the other metrics of translations (with
+      evaluation.beam), need predictions of the whole split: every validation then makes them.
+    ties: of validations with the same best score, the best one: 'earlier', or 'later' (lukecq1231/nli,
+      scripts/ESIM/main.py, line 909).
   """
 
   steps: int = 0
@@ -50,11 +57,15 @@ class Train:
   init_parts: tuple[Annotated[str, ranges.Text()], ...] = ()
   like_init: bool = False
   patience: int = 0
+  patience_form: str = 'best'
   best_by: str = 'loss'
+  ties: str = 'earlier'
 
   def __post_init__(self) -> None:
     if self.on_nan not in ('stop', 'skip'):
       raise InputError(f'train.on_nan: got "{self.on_nan}"; expected "stop" or "skip"')
+    check_choice('train.patience_form', self.patience_form, ('best', 'recent'))
+    check_choice('train.ties', self.ties, ('earlier', 'later'))
     if self.steps <= 0 and self.epochs <= 0:
       raise InputError('train.steps: got 0 with train.epochs of 0; expected one of them above 0')
     check_range('train.epochs', self.epochs, 0, 1e9)

@@ -182,6 +182,12 @@ RULES: dict[str, Rule] = {
     {'optim.min_cut': 0},
     in_evaluation=False,
   ),
+  'plateau_score': Rule(
+    'a plateau follows the score that train.best_by names, not the loss',
+    lambda config: config['optim']['schedule'] == 'plateau' and config['train']['best_by'] != 'loss',
+    {'optim.plateau_by': 'loss'},
+    in_evaluation=False,
+  ),
 }
 
 

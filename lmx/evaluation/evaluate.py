@@ -185,7 +185,7 @@ def _classes(run: Run, totals: Totals, labels: Sequence[str] | None = None) -> d
   return by_class.table(counts) if counts else {}
 
 
-def score_name(run: Run, params: Params, batches: Any, counts: Mapping[str, int]) -> str:
+def score_name(run: Run, params: Params, batches: Any, counts: Mapping[str, int], predicted: Sequence[str] = ()) -> str:
   """Return the metric of the validations that `train.best_by` names.
 
   Args:
@@ -193,6 +193,7 @@ def score_name(run: Run, params: Params, batches: Any, counts: Mapping[str, int]
     params: shapes of its parameters.
     batches: batches of the validation split.
     counts: its counts of words and characters.
+    predicted: further metrics of the validations, from predictions of the whole split.
 
   Raises:
     InputError: the validations have no such metric, or it is not known whether it is better higher or lower.
@@ -206,7 +207,7 @@ def score_name(run: Run, params: Params, batches: Any, counts: Mapping[str, int]
   totals = {key: (1.0, 1.0) if isinstance(value, tuple) else np.ones(value.shape) for key, value in metrics.items()}
   scores = report(run, counts, totals)
   name = objective.headline(run.objective, scores) if run.train.best_by == 'headline' else run.train.best_by
-  declared = {key: metric.find(objective.METRICS, key) for key in scores}
+  declared = {key: metric.find(objective.METRICS, key) for key in (*scores, *predicted)}
   names = [key for key, one in declared.items() if one is not None and one.higher_is_better is not None]
   if name not in names:
     raise InputError(f'train.best_by: got "{run.train.best_by}"; expected headline or {", ".join(names)}')

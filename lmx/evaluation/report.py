@@ -64,6 +64,26 @@ def evaluate_run(
   return _rows().add(evaluation, subject) if run.evaluation.save_rows else evaluation
 
 
+@precision.run_scope
+def validation_scores(
+  run: schema.Run, corpus: Corpus, params: Params, engine: sharding.Engine, name: str
+) -> dict[str, float]:
+  """Return the scores of the validation split that the final evaluation computes from predictions; {} without `name`.
+
+  Args:
+    run: the run.
+    corpus: its data.
+    params: {'model': ..., 'objective': ...} as the engine has placed them.
+    engine: the run's engine.
+    name: the score that selects checkpoints, see `evaluate.score_name`.
+  """
+  part = parts.get(objectives.get(run.objective_name).EVALUATION)
+  if name not in part.SCORES:
+    return {}
+  metrics = part.measure(parts.Subject(run, corpus, params, engine, 'valid')).metrics
+  return {score: metrics[score] for score in part.SCORES if score in metrics}
+
+
 def _rows() -> Any:
   """Return lmx.evaluation.rows, which few runs need."""
   return importlib.import_module('lmx.evaluation.rows')

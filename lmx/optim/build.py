@@ -38,6 +38,7 @@ SCHEDULES = (
   'milestones',
 )
 ASGD = ('off', 'triggered', 'start')
+PLATEAU_BY = ('score', 'loss')
 ORIGINS = ('after_warmup', 'from_zero', 'multiplied')
 # google-research/bert, optimization.py; Graves 2013, arXiv 1308.0850, equation 45; Bahdanau et al. 2015, appendix B.2;
 # 1e-8 elsewhere (arXiv 1412.6980, algorithm 1)
@@ -83,6 +84,14 @@ class Config:
     patience: 'plateau': validations without a new best before a reduction.
     factor: 'plateau': factor of a reduction.
     min_lr: 'plateau': minimum rate.
+    plateau_by: 'plateau': 'score' follows `train.best_by`; 'loss' is the rule of earlier versions, which followed the
+      loss whatever that names.
+    threshold: 'plateau': fraction of the best score by which a new best differs from it; 1e-4 is the default of
+      torch.optim.lr_scheduler.ReduceLROnPlateau.
+    restore_best: 'plateau': a reduction also restores the parameters of the best validation, and not the optimizer's
+      moments (lukecq1231/nli, scripts/ESIM/main.py, lines 917 to 925). Needs `checkpoint.keep_best`.
+    max_reductions: 'plateau': reductions after which the next one ends the run; 0 for no such end.
+    stop_lr: 'plateau': rate below which the run ends.
     cut_fraction: 'slanted_triangular': fraction of the updates in which the rate rises.
     ratio: 'slanted_triangular': peak over lowest rate.
     min_cut: 'slanted_triangular': minimum number of updates in which the rate rises. 0 is the rule of earlier versions:
@@ -133,6 +142,11 @@ class Config:
   patience: int = 0
   factor: float = 0.5
   min_lr: float = 0.0
+  plateau_by: str = 'score'
+  threshold: Annotated[float, ranges.Limits(0, 1)] = 0.0
+  restore_best: bool = False
+  max_reductions: int = 0
+  stop_lr: float = 0.0
   cut_fraction: float = 0.1  # arXiv 1801.06146, section 3.2
   ratio: Annotated[float, ranges.Limits(1)] = 32.0  # arXiv 1801.06146, section 3.2
   min_cut: int = 1
@@ -153,6 +167,7 @@ class Config:
     check_choice('optim.optimizer', self.optimizer, OPTIMIZERS)
     check_choice('optim.schedule', self.schedule, SCHEDULES)
     check_choice('optim.asgd', self.asgd, ASGD)
+    check_choice('optim.plateau_by', self.plateau_by, PLATEAU_BY)
     check_choice('optim.schedule_origin', self.schedule_origin, ORIGINS)
     check_choice('optim.layer_decay_form', self.layer_decay_form, groups_lib.FORMS)
     check_choice('optim.eps_form', self.eps_form, ('corrected', 'uncorrected'))
@@ -177,6 +192,9 @@ class Config:
       ('patience', 0, None),
       ('min_cut', 0, None),
       ('min_lr', 0, None),
+      ('threshold', 0, 1),
+      ('max_reductions', 0, None),
+      ('stop_lr', 0, None),
       ('ema', 0, 1),
       ('nonmono', 0, None),
       ('accumulate', 1, None),
@@ -189,6 +207,11 @@ class Config:
       raise InputError(f'optim.cut_fraction, optim.factor: got {self.cut_fraction}, {self.factor}; expected below 1')
     if self.schedule == 'plateau' and self.min_lr > self.lr:
       raise InputError(f'optim.min_lr: got {self.min_lr}; expected at most optim.lr = {self.lr}')
+    if self.restore_best and (self.ema or self.asgd != 'off'):
+      raise InputError(
+        'optim.restore_best: got True with a parameter average (optim.ema or optim.asgd), which it would not restore; '
+        'set one of the two'
+      )
     if self.ema and self.asgd != 'off':
       raise InputError(
         'optim.ema: got a value above 0 with optim.asgd; expected only one parameter average; set one of the two'
@@ -271,13 +294,15 @@ def notes(cfg: Config, total_steps: int, steps_per_epoch: int) -> list[str]:
   ]
 
 
-def plateau(cfg: Config, state: schedules.Plateau, metric: float) -> schedules.Plateau:
+def plateau(cfg: Config, state: schedules.Plateau, score: float, ties: str = 'earlier') -> schedules.Plateau:
   """Return the plateau's state after a validation; its `scale` is the next `lr_scale`."""
   return state.observe(
-    metric,
+    score,
     patience=cfg.patience,
     factor=cfg.factor,
     min_scale=cfg.min_lr / cfg.lr if cfg.lr else 0.0,
+    threshold=cfg.threshold,
+    ties=ties,
   )
 
 

@@ -10,7 +10,7 @@ Linear, cosine and polynomial decay are optax's. The others are here, because op
   schedule origins    origin of the decay after a warm-up. The released code of BERT (`optimization.py`) counts
                       from step 0 over all steps, so the rate drops at the end of the warm-up; the released code
                       of GPT (`opt.py`, `warmup_linear`) also multiplies warm-up and decay.
-  Plateau             reduction when the validation metric stops falling, decided on the host between updates.
+  Plateau             reduction when the validation score stops improving, decided on the host between updates.
 """
 
 from __future__ import annotations
@@ -133,19 +133,41 @@ class Plateau:
   """State between validations of a learning rate that is reduced on a plateau; saved as JSON with a checkpoint.
 
   Attributes:
-    best: lowest metric so far, None before the first.
+    best: best score so far, None before the first; lower is better.
     bad: validations since then.
     scale: current factor of the scheduled rate.
+    reductions: reductions so far.
   """
 
   best: float | None = None
   bad: int = 0
   scale: float = 1.0
+  reductions: int = 0
 
-  def observe(self, metric: float, *, patience: int, factor: float, min_scale: float) -> Plateau:
-    """Return the state after a validation; `scale` is multiplied by `factor` after patience + 1 bad ones in a row."""
-    if self.best is None and math.isfinite(metric) or self.best is not None and metric < self.best:
-      return Plateau(metric, 0, self.scale)
+  def observe(
+    self,
+    score: float,
+    *,
+    patience: int,
+    factor: float,
+    min_scale: float,
+    threshold: float = 0.0,
+    ties: str = 'earlier',
+  ) -> Plateau:
+    """Return the state after a validation; `scale` is multiplied by `factor` after patience + 1 bad ones in a row.
+
+    Args:
+      score: score of the validation, lower is better.
+      patience: bad validations in a row that change nothing.
+      factor: factor of a reduction.
+      min_scale: minimum of `scale`.
+      threshold: fraction of the best score by which a better one differs from it.
+      ties: 'later' if a score equal to the best is no bad one, else 'earlier'.
+    """
+    bound = math.inf if self.best is None else self.best - threshold * abs(self.best)
+    if score < bound or score == bound and ties == 'later' and self.best is not None:
+      return dataclasses.replace(self, best=score, bad=0)
     if self.bad + 1 <= patience:
-      return Plateau(self.best, self.bad + 1, self.scale)
-    return Plateau(self.best, 0, max(self.scale * factor, min_scale))
+      return dataclasses.replace(self, bad=self.bad + 1)
+    scale = max(self.scale * factor, min_scale)
+    return dataclasses.replace(self, bad=0, scale=scale, reductions=self.reductions + 1)

@@ -62,13 +62,18 @@ def predict(run: schema.Run, batches: Batches, params: Params) -> Iterator[tuple
     batches: see `batches`.
     params: {'model': ..., 'objective': ...}, unsharded on one device.
   """
-  objective, model = objectives.get(run.objective_name), registry.get(run.model_name)
-  function = functools.partial(objective.predict, run.objective, model, run.measured)
-  predict_step = jax.jit(precision.wrap(run.matmul_precision, function))
+  predict_step = _compiled_step(run.model_name, run.measured, run.objective_name, run.objective, run.matmul_precision)
   for step in range(batches.steps):
     batch = batches(step)
     predictions, _ = predict_step(params, {key: x for key, x in batch.items() if key not in _LABELS}, ())
     yield batch, {name: np.asarray(x) for name, x in predictions.items()}
+
+
+@functools.lru_cache(maxsize=2)
+def _compiled_step(model_name: str, model_cfg: Any, objective_name: str, objective_cfg: Any, products: str) -> Any:
+  """Return the objective's `predict`, compiled once for all validations of a training."""
+  objective, model = objectives.get(objective_name), registry.get(model_name)
+  return jax.jit(precision.wrap(products, functools.partial(objective.predict, objective_cfg, model, model_cfg)))
 
 
 def tokenizer(loaded: RestoredRun, texts: Iterable[str]) -> Any:

@@ -319,7 +319,13 @@ class Logger:
       self._printed = now
 
   def evaluation(
-    self, step: int, split: str, values: Mapping[str, Any], captions: Mapping[str, str] = types.MappingProxyType({})
+    self,
+    step: int,
+    split: str,
+    values: Mapping[str, Any],
+    captions: Mapping[str, str] = types.MappingProxyType({}),
+    *,
+    best_by: str = '',
   ) -> None:
     """Write and show the metrics of `split` after `step` steps; tokens/s excludes the evaluation's time.
 
@@ -327,6 +333,7 @@ class Logger:
 
     Args:
       captions: labels shown instead of metric names; '' hides a metric.
+      best_by: name of the score if this is the best validation so far.
     """
     if not self.primary:
       return
@@ -338,7 +345,8 @@ class Logger:
     self._validated = f'{split} {metrics["loss"]:.3f}' if 'loss' in metrics else ''
     texts = {name: captions.get(name, name.replace('_', ' ')) for name in _short(metrics)}
     shown = [f'{text} {metrics[name]:.4g}' for name, text in texts.items() if text]
-    self.note(f'step {step}/{self.total_steps}  {split}: ' + ', '.join(shown))
+    best = f' (the best {best_by.replace("_", " ")} so far)' if best_by else ''
+    self.note(f'step {step}/{self.total_steps}  {split}: ' + ', '.join(shown) + best)
 
   def _write(self, step: int, split: str, values: Record) -> None:
     with writing(self._file.name):

@@ -24,6 +24,7 @@ from lmx.errors import InputError
 from lmx.evaluation import report, translation
 from lmx.layout import Layout
 from lmx.metrics import translation as metrics
+from lmx.reporting import run_log
 from lmx.runs import restore
 from tests import small_text
 
@@ -53,7 +54,7 @@ def run(tmp_path_factory):
   """Work directory of a run of six updates."""
   workdir = tmp_path_factory.mktemp('run')
   numbers = small_text.numbers(tmp_path_factory.mktemp('numbers'))
-  assert train.train(resolve.load(BASE, [*QUICK, *numbers]), workdir) == 0
+  assert train.train(resolve.load(BASE, [*QUICK, *numbers, 'train.best_by=bleu']), workdir) == 0
   return workdir
 
 
@@ -91,6 +92,13 @@ def test_end_of_a_run_translates_the_split(run):
   translator = translate.build_translator(loaded.run, loaded.params['model'], loaded.tokenizer)
   again = translate.translate(translator, lines, translation.decoding_options(run_cfg))
   assert [one[0].text for one in again] == written
+
+
+def test_validations_translate_where_bleu_selects(run):
+  found = {one['step']: one['bleu'] for one in run_log.read_metrics(run) if one['split'] == 'valid'}
+  assert list(found) == [2, 4, 6] and figures(run)['validation_bleu'] == max(found.values())
+  again = report.evaluate_restored(restore.load(run, 4), 'valid').metrics
+  assert again['bleu'] == pytest.approx(found[4])
 
 
 def test_search_matches_the_evaluation_section():

@@ -146,6 +146,28 @@ def test_plateau_steps_down_after_patience_and_not_below_the_floor():
   assert state.best == 3.0
 
 
+def test_plateau_threshold_is_that_of_torch():
+  """ReduceLROnPlateau, threshold_mode 'rel': a better metric is above best (1 + 1e-4), a loss below best (1 - 1e-4)."""
+  cfg = build.Config(lr=1.0, schedule='plateau', patience=0, factor=0.5, threshold=1e-4)
+  for scores, scales in (
+    ((-0.8, -0.80007, -0.80009, -0.802), (1.0, 0.5, 0.5, 0.5)),  # an accuracy
+    ((2.0, 1.9999, 1.9997), (1.0, 0.5, 0.5)),
+  ):
+    state, found = schedules.Plateau(), []
+    for score in scores:
+      state = build.plateau(cfg, state, score)
+      found.append(state.scale)
+    assert found == list(scales)
+
+
+def test_plateau_counts_ties_as_asked():
+  cfg = build.Config(lr=1.0, schedule='plateau', factor=0.5)
+  for ties, scale in (('earlier', 0.5), ('later', 1.0)):
+    state = build.plateau(cfg, build.plateau(cfg, schedules.Plateau(), 2.0), 2.0, ties)
+    assert state.scale == scale and state.reductions == (scale < 1)
+  assert build.plateau(cfg, schedules.Plateau(), math.inf, 'later').best is None
+
+
 def test_plateau_survives_json():
   import dataclasses
   import json

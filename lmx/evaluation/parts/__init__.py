@@ -57,10 +57,12 @@ class Part:
 
   Attributes:
     OPTIONS: options of the section `evaluation` that add the part of their name: 'baselines', 'cache', 'mixture'.
+    SCORES: metrics of `measure` that `train.best_by` may name, so that validations measure the part too.
     ensemble: (members, split) -> evaluation of the mean of their predictions, where `check_ensemble` accepts them.
   """
 
   OPTIONS: tuple[str, ...] = ()
+  SCORES: tuple[str, ...] = ()
   ensemble: Callable[[Members, str], Evaluation]
 
   def check(self, run: Run, corpus: Any, batches: Any) -> None:

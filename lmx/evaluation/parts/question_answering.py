@@ -17,6 +17,8 @@ from lmx.evaluation.parts import Added, Evaluation, Members, Part, Subject
 from lmx.prediction import batched, question_answering
 from lmx.runs.restore import RestoredRun
 
+SCORES = ('f1', 'exact_match')
+
 
 def measure(subject: Subject) -> Added:
   """Return the metrics of the answers to the questions of a split, and the answers."""

@@ -12,11 +12,19 @@ from lmx.engine import precision
 from lmx.errors import InputError
 from lmx.evaluation import members, translation
 from lmx.evaluation.parts import Added, Evaluation, Members, Subject
+from lmx.metrics.translation import METRICS
+
+SCORES = tuple(one.name for one in METRICS)
 
 
 def check(run: Run, corpus: Any, batches: Any) -> None:
   """Raise InputError if the split could not be translated."""
   del batches
+  if run.train.best_by in SCORES and not run.evaluation.beam:
+    raise InputError(
+      f'train.best_by: got {run.train.best_by} without a translation; set evaluation.beam, such as 12, or choose '
+      'another metric'
+    )
   if run.evaluation.beam:
     translation.check(run, corpus)
 
