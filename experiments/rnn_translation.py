@@ -107,9 +107,10 @@ def step_decay(tokens: int, after: int) -> dict[str, Any]:
 def wmt14(name: str, variant: str) -> dict[str, Any]:
   """Return the settings shared by the papers' runs on WMT 2014: data, batches by length, and search.
 
-  Search as in the papers: beam 12, log-probability without a length penalty, `<unk>` allowed. Deviations: one
-  vocabulary for both languages, so twice as many words; unknown words are one symbol without replacement; the beam
-  keeps its width when hypotheses end.
+  A vocabulary for each language, of its most frequent words; its size counts <unk> and <eos>, as in GroundHog's
+  preprocess.py, line 160. Search as in the papers: beam 12, log-probability without
+  a length penalty, `<unk>` allowed. Deviations: unknown words are one symbol without replacement; the beam keeps its
+  width when hypotheses end.
   """
   return {
     'name': f'{name}_wmt14',
@@ -117,6 +118,7 @@ def wmt14(name: str, variant: str) -> dict[str, Any]:
     'objective': {'name': 'translation'},
     'data': {
       'tokenizer': 'words',
+      'vocabularies': 'separate',
       'batching': {'name': 'translation', 'buckets': (16, 24, 32, 40)},
       'length': 51,  # with the end-of-text
     },
@@ -132,7 +134,7 @@ def french(length: int) -> dict[str, Any]:
   as the source (GroundHog's sample.py). DIR may hold the 12M pairs, a selection of WMT 14 that the authors published.
   """
   return {
-    'data': {'dataset': 'wmt14_en_fr', 'vocab_size': 60_000, 'batch_size': 80, 'length': length + 1},
+    'data': {'dataset': 'wmt14_en_fr', 'vocab_size': 30_000, 'batch_size': 80, 'length': length + 1},
     'optim': adadelta(WMT14_TOKENS),
     'train': {'epochs': 5},
     'evaluation': {'max_ratio': 3.0},
@@ -149,7 +151,7 @@ def german(*, dropped: bool, source: str = 'en') -> dict[str, Any]:
   directions = {'en': {}, 'de': {'source': 'de', 'target': 'en'}}
   return {
     'model': dropout(rate, rate, rate),
-    'data': {'dataset': 'wmt14_en_de', 'vocab_size': 100_000, 'batch_size': 128} | directions[source],
+    'data': {'dataset': 'wmt14_en_de', 'vocab_size': 50_000, 'batch_size': 128} | directions[source],
     'optim': step_decay(WMT14_TOKENS, 8 if dropped else 5),
     'train': {'epochs': 12 if dropped else 10},
     'evaluation': {'max_ratio': 1.5},
@@ -165,7 +167,7 @@ def sutskever() -> dict[str, Any]:
   """
   return {
     'model': {'init_scale': 0.08, **dropout(0.0, 0.0, 0.0)},
-    'data': {'dataset': 'wmt14_en_fr', 'vocab_size': 240_000, 'batch_size': 128},
+    'data': {'dataset': 'wmt14_en_fr', 'vocab_size': 160_000, 'target_vocab_size': 80_000, 'batch_size': 128},
     'optim': {
       'optimizer': 'sgd',
       'lr': 0.7 * WMT14_TOKENS,

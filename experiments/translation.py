@@ -55,6 +55,7 @@ def tiny(**model: Any) -> dict[str, Any]:
     'target': 'digits',
     'tokenizer': 'words',
     'vocab_size': 0,
+    'target_vocab_size': 0,
     'prefix_space': False,
     'length': 24,
     'manual_dir': '',

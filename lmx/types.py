@@ -141,6 +141,7 @@ class Model:
     HEADS: top-level parameters that `lmx describe` counts on their own line.
     VOCABULARY: leaves with a row for each token. `train.init_from` matches the rows by word where two tokenizers
       differ. `parallel.pad_vocabulary` adds rows, which the output layer must mask.
+    SOURCE_VOCABULARY: leaves of VOCABULARY with a row for each token of the source.
     POSITIONS: leaves with a row for each position, truncated or repeated where a run has fewer or more.
     TIED: tables that only `embedding.lookup` and `layers/softmax.py` read; the step replaces them by `Copies`.
     ROW_TABLES: tables stored row-major and sharded by rows.
@@ -171,6 +172,7 @@ class Model:
   WORDS: bool = True
   HEADS: tuple[str, ...] = ()
   VOCABULARY: tuple[str, ...] = ()
+  SOURCE_VOCABULARY: tuple[str, ...] = ()
   POSITIONS: tuple[str, ...] = ()
   TIED: tuple[str, ...] = ()
   ROW_TABLES: tuple[str, ...] = ()

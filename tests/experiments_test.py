@@ -185,8 +185,9 @@ def traced_update(named_model, named_objective, optim, rows: int, k: int, length
 @functools.cache
 def to_run(path_and_arg: str, *overrides: str) -> schema.Run:
   loaded = resolve.load(path_and_arg, overrides)
-  found = loaded.data.vocab_size or max(8000, 2 * max(loaded.model.get('cutoffs') or (0,)))  # of a made-up tokenizer
-  return settled(resolve.to_run(loaded, vocab_size=None if loaded.model.get('V', 0) else found))
+  found, source_size = pipeline.trained_sizes(loaded.data)
+  found = found or max(8000, 2 * max(loaded.model.get('cutoffs') or (0,)))  # of a made-up tokenizer
+  return settled(resolve.to_run(loaded, None if loaded.model.get('V', 0) else found, source_size=source_size))
 
 
 def settled(run: schema.Run) -> schema.Run:
@@ -841,7 +842,7 @@ MODEL_CHANGES: dict = {
   ('memory_compressed', 'compress'): ({}, 'input'),
   ('memory_compressed', 'window'): ({}, 3),
   ('transformer', 'K'): ({}, 4),
-  ('transformer', 'source_V'): ({}, 320),
+  'source_V': ({}, 320),
   ('transformer', 'encoder_F'): ({}, 24),
   ('transformer', 'encoder_H'): ({}, 2),
   ('transformer', 'first_position'): ({}, 2),
@@ -1201,7 +1202,9 @@ DATA_CHANGES: dict = {
   'words': None,  # tests/data/word_budget_test.py
   'vectors': None,
   'other_rows': None,  # initial parameters: tests/runs/word_table_test.py
+  'vocabularies': None,  # tests/data/parallel_builders_test.py
   'vocab_size': None,
+  'target_vocab_size': None,
   'min_count': None,
   'lower_case': None,
   'prefix_space': None,

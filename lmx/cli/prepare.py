@@ -35,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
   tokenizer = corpus.tokenizer
   if pipeline.has_texts(run.data.dataset):
     content = f'with tokenizer {tokenizer.kind}: vocabulary {tokenizer.vocab_size:,}'
+    content += f' of the source, {tokenizer.target.vocab_size:,} of the target' if tokenizer.is_separate else ''
   else:
     content = f'with masks of {len(corpus.manifest["label_names"])} classes'
   print(f'{run.data.dataset} {content}, in {corpus.dir}')

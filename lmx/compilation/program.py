@@ -96,7 +96,7 @@ def build(config: Any, devices: Sequence[jax.Device], vocabulary: int = 0) -> St
   """
   corpus = None if vocabulary else pipeline.load_prepared(resolve.to_run(config).data)
   if corpus is None:
-    run = resolve.to_run(config, vocabulary or _vocabulary(config))
+    run = resolve.to_run(config, *_sizes(config, vocabulary))
   else:
     run = resolve.with_corpus(config, corpus)[1]
   if not getattr(run.model, 'V', 1):
@@ -130,9 +130,12 @@ def build(config: Any, devices: Sequence[jax.Device], vocabulary: int = 0) -> St
   )
 
 
-def _vocabulary(config: Any) -> int | None:
-  """Return the configured vocabulary of the tokenizer, if the config gives it."""
-  return getattr(config.data, 'vocab_size', 0) or None
+def _sizes(config: Any, vocabulary: int) -> tuple[int | None, None, int]:
+  """Return the arguments of `resolve.to_run` after the config: V or None, no directory, the source's own size or 0."""
+  size, source_size = pipeline.trained_sizes(config.data)
+  if config.data.vocabularies == 'separate':
+    size, source_size = (vocabulary, vocabulary) if vocabulary else (size * bool(source_size), source_size)
+  return vocabulary or size or None, None, source_size
 
 
 def _of_data(run: schema.Run, corpus: Any, engine: sharding.Engine) -> _Inputs:

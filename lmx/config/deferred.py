@@ -38,6 +38,8 @@ def notes(run: schema.Run, inherited: Mapping[str, str]) -> dict[str, str]:
     section, _, name = key.partition('.')
     if getattr(parts[section], name, None) == value:
       reasons[key] = source
+  if run.data.vocabularies == 'separate' and not getattr(run.model, 'source_V', 1):
+    reasons['model.source_V'] = "vocabulary size of the source's tokenizer"
   if getattr(run.objective, 'positive', ''):
     reasons['objective.positive_index'] = 'index of objective.positive among the labels of the data'
   if ',' in run.evaluation.split:

@@ -215,7 +215,9 @@ _FOUND = {'attention': ('numba', 'without_numba'), 'backend': ('numba', 'xla'), 
 
 
 # Vocabulary settings, which a run takes with the tokenizer of its initial run.
-_VOCABULARY = ('tokenizer', 'lower_case', 'vocab_size', 'min_count', 'prefix_space', 'marks')
+_VOCABULARY = (
+  *('tokenizer', 'lower_case', 'vocabularies', 'vocab_size', 'target_vocab_size', 'min_count', 'prefix_space', 'marks'),
+)
 
 
 def _copy_sizes(settings: dict[str, Any], given: Collection[str]) -> None:
@@ -293,27 +295,27 @@ def inherited(config: Mapping[str, Any], overrides: Iterable[str] = ()) -> dict[
   )
 
 
-def to_run(config: Mapping[str, Any], vocab_size: int | None = None, workdir: Any = None) -> schema.Run:
+def to_run(
+  config: Mapping[str, Any], vocab_size: int | None = None, workdir: Any = None, source_size: int = 0
+) -> schema.Run:
   """Convert a resolved config to frozen dataclasses.
 
   Args:
     config: result of `resolve`.
     vocab_size: vocabulary size of the tokenizer; needed if model.V is 0.
     workdir: work directory of the run, where the config's paths are recorded (lmx/config/paths.py).
+    source_size: vocabulary size of the source's own tokenizer; 0: source and target share one.
 
   Raises:
-    InputError: the model's vocabulary is smaller than the tokenizer's, or the length exceeds the model's positions.
+    InputError: a vocabulary of the model is smaller than the tokenizer's, or the length exceeds the model's positions.
   """
   plain = paths.locate(_plain(config), workdir)
   model = dict(plain['model'])
   name, variant = model.pop('name'), model.pop('variant')
   if vocab_size is not None and 'V' in model:
-    model['V'] = model['V'] or vocab_size
-    if model['V'] < vocab_size:
-      raise InputError(
-        f'model.V: got {model["V"]}; expected at least {vocab_size}, the vocabulary size of the tokenizer; set '
-        'model.V=0 to take it from the tokenizer'
-      )
+    _set_size(model, 'V', vocab_size, 'the tokenizer')
+    if 'source_V' in model and (source_size or model['source_V']):
+      _set_size(model, 'source_V', source_size or vocab_size, "the source's tokenizer")
   objective = dict(plain['objective'])
   objective_name = objective.pop('name')
   objective_cls = objectives.get(objective_name).Config
@@ -330,6 +332,7 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None, workdir: An
     )
   _check_measurement(name, objective_name, sections)
   _check_direction(model_cfg, sections['data'])
+  _check_vocabularies(name, model_cfg, sections['data'].vocabularies == 'separate' or bool(source_size))
   objective_cfg = objective_cls(**cast.convert('objective', objective_cls, objective))
   _check_inputs(name, objective_name, objective_cfg)
   return schema.Run(
@@ -344,6 +347,33 @@ def to_run(config: Mapping[str, Any], vocab_size: int | None = None, workdir: An
     objective=objective_cfg,
     **sections,
   )
+
+
+def _set_size(model: dict[str, Any], field: str, size: int, of: str) -> None:
+  """Set a vocabulary size of a model section that is 0; raise InputError if it is smaller than the tokenizer's."""
+  model[field] = model.get(field) or size
+  if model[field] < size:
+    raise InputError(
+      f'model.{field}: got {model[field]}; expected at least {size}, the vocabulary size of {of}; set model.{field}=0 '
+      'to take it from the tokenizer'
+    )
+
+
+def _check_vocabularies(name: str, model_cfg: Any, are_separate: bool) -> None:
+  """Raise InputError if source and target have separate vocabularies, and the model has one table for both."""
+  if not are_separate:
+    return
+  if not hasattr(model_cfg, 'source_V'):
+    others = [other for other in registry.names() if hasattr(registry.get(other).Config, 'source_V')]
+    raise InputError(
+      f'data.vocabularies: got "separate" with model {name}, which has no table for a source; expected "shared"; omit '
+      f'it, or set model.name to {", ".join(others)}'
+    )
+  if getattr(model_cfg, 'shared', False):
+    raise InputError(
+      'data.vocabularies: got "separate" with model.shared=true, one table for both languages; expected model.shared='
+      'false; set it, or data.vocabularies=shared'
+    )
 
 
 def _measured(name: str, cfg: Any, changes: Mapping[str, Any]) -> Any:
@@ -419,7 +449,8 @@ def with_corpus(
 ) -> tuple[ml_collections.ConfigDict, schema.Run]:
   """Return config and run with the fields that the data determines: model.V and an objective's number of classes."""
   data = _section('data', _plain(config)['data'])
-  run = to_run(config, pipeline.vocab_size(data, corpus.tokenizer), workdir)
+  tokenizer = corpus.tokenizer
+  run = to_run(config, pipeline.vocab_size(data, tokenizer), workdir, pipeline.source_size(tokenizer))
   _check_longest(run, corpus)
   run = dataclasses.replace(run, evaluation=dataclasses.replace(run.evaluation, split=measured_split(run, corpus)))
   return _settle(config, dataclasses.replace(run, model=deferred.settle(run)), corpus.manifest)
@@ -446,7 +477,8 @@ def with_records(config: Mapping[str, Any], saved: Mapping[str, Any], workdir: A
   """
   full = ml_collections.ConfigDict(_plain(config), convert_dict=True).lock()
   data = _section('data', _plain(config)['data'])
-  run = to_run(full, pipeline.vocab_size(data, run_files.read_tokenizer(workdir)), workdir)
+  tokenizer = run_files.read_tokenizer(workdir)
+  run = to_run(full, pipeline.vocab_size(data, tokenizer), workdir, pipeline.source_size(tokenizer))
   chosen = vars(deferred.settle(run))
   kernels = {name: saved['model'][name] for name, value in vars(run.model).items() if chosen[name] != value}
   with warnings.catch_warnings():
@@ -509,6 +541,8 @@ def digest(config: Mapping[str, Any]) -> str:
   later |= {'data.split_names': 'words', 'data.words': 0}
   later |= {'train.patience_form': 'best', 'train.ties': 'earlier', 'optim.threshold': 0.0}
   later |= {'optim.restore_best': False, 'optim.max_reductions': 0, 'optim.stop_lr': 0.0}
+  later |= {'data.vocabularies': 'shared', 'data.target_vocab_size': 0}
+  later |= {'model.source_V': 0} if computed.get('model.name') != 'transformer' else {}  # which had it before
   computed = {k: v for k, v in computed.items() if k not in later or v != later[k]}
   for key, value in (('model.attention', 'without_numba'), ('model.backend', 'xla')):  # "auto" in earlier versions
     if computed.get(key) == value:

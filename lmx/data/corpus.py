@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import hashlib
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -30,9 +31,10 @@ from lmx.data.splits import Split, Writer
 from lmx.data.tokenizers import build, subword
 from lmx.data.tokenizers.base import Tokenizer
 from lmx.data.tokenizers.words import with_all_words, with_more_words
-from lmx.errors import InputError, InputWarning, check_choice, explain, nearest
+from lmx.errors import InputError, InputWarning, check_choice, check_least, explain, nearest
 
 FORMAT = 1  # of the cache; increase it when the same request gives other tokens
+VOCABULARIES = ('shared', 'separate')
 _PARTS = ('offsets', 'sentences', 'labels', 'token_labels')
 
 
@@ -122,8 +124,11 @@ class Config(sources.Config):
       word still counts the original words.
     tokenizer: kind of tokenizer: bytes, characters, words, bpe, word_bpe, gpt_bpe, wordpiece or unigram.
     tokenizer_path: file or directory of a trained tokenizer; '' trains one.
+    vocabularies: 'shared' trains one vocabulary on all texts; 'separate' one for each language of a data set of
+      translations, on the texts of that language. The model then has a table for each (`source_V` and `V`).
     vocab_size: maximum size of a trained vocabulary, special tokens included; 0 is no limit (words, characters) or
-      8192.
+      8192. With separate vocabularies, the size of the source's.
+    target_vocab_size: the same of the target's vocabulary, if vocabularies are separate; 0 is vocab_size.
     min_count: rarer words and characters are unknown.
     lower_case: lower-case words and subwords (gpt_bpe always does).
     prefix_space: prepend a space to each text for a trained bpe, so that the first word has the same subwords as
@@ -149,7 +154,9 @@ class Config(sources.Config):
   detokenize: bool = False
   tokenizer: str = 'words'
   tokenizer_path: str = ''
+  vocabularies: str = 'shared'
   vocab_size: int = 0
+  target_vocab_size: int = 0
   min_count: int = 1
   lower_case: bool = False
   prefix_space: bool = False
@@ -174,6 +181,7 @@ class Config(sources.Config):
     if self.tokenizer not in build.KINDS:
       build.train(self.tokenizer, ())  # raises, with the nearest kind
     build.check_options(self.tokenizer, self.marks, self.prefix_space)
+    self._check_vocabularies()
     if self.marks == 'double' and (self.rules.words != 'lines' or self.tokenizer_path):
       what = f'data.tokenizer_path {self.tokenizer_path}' if self.tokenizer_path else f'data set {self.dataset}'
       raise InputError(
@@ -186,6 +194,27 @@ class Config(sources.Config):
       )
     super().__post_init__()
     document_reader.create(self, self.detokenize)
+
+  def _check_vocabularies(self) -> None:
+    """Raise InputError if the number of vocabularies does not fit the data set or the tokenizer."""
+    check_choice('data.vocabularies', self.vocabularies, VOCABULARIES)
+    check_least('data', self, target_vocab_size=0)
+    if self.vocabularies == 'shared':
+      if self.target_vocab_size:
+        raise InputError(
+          f'data.target_vocab_size: got {self.target_vocab_size} with data.vocabularies "shared"; expected 0; set '
+          'data.vocabularies=separate, or omit it'
+        )
+    elif not self.rules.pair:
+      raise InputError(
+        f'data.vocabularies: got "separate" with data set {self.dataset}; expected "shared", because only '
+        'translations have two languages; omit it'
+      )
+    elif self.tokenizer in ('bytes', *build.SIDES):
+      why = 'whose vocabulary is not trained' if self.tokenizer == 'bytes' else 'which has its own vocabularies'
+      raise InputError(
+        f'data.vocabularies: got "separate" with data.tokenizer "{self.tokenizer}", {why}; expected "shared"; omit it'
+      )
 
   @property
   def all_words(self) -> bool:
@@ -228,6 +257,7 @@ def prepare(cfg: Config, *, make: bool = True, processes: int = 0) -> str:
     'vectors': vector_files,
     'detokenize': cfg.detokenize,
     'lowered': cfg.tokenizer == 'bpe' and cfg.lower_case,  # earlier caches were not lower-cased
+    'separate': ['target', cfg.target_vocab_size] if cfg.vocabularies == 'separate' and not tokenizer else [],
     'inner_marks': cfg.tokenizer == 'words' and cfg.rules.words == 'prose',  # earlier caches split words at them
     'hanging': cfg.tokenizer == 'word_bpe' and not tokenizer,  # earlier caches have no words ending with a hyphen
     'reading': cfg.rules.reading,
@@ -435,7 +465,16 @@ def make_tokenizer(cfg: Config) -> Tokenizer:
 
 def _given(cfg: Config) -> Tokenizer | None:
   path = cfg.tokenizer_path
-  return build.module('library_files').read(cfg.tokenizer, path, lower_case=cfg.lower_case) if path else None
+  if not path:
+    return None
+  tokenizer = build.module('library_files').read(cfg.tokenizer, path, lower_case=cfg.lower_case)
+  found = VOCABULARIES[tokenizer.is_separate]
+  if cfg.tokenizer not in build.SIDES and found != cfg.vocabularies:
+    raise InputError(
+      f'data.vocabularies: got "{cfg.vocabularies}" with data.tokenizer_path {path}, whose vocabularies are {found}; '
+      f'set data.vocabularies={found}'
+    )
+  return tokenizer
 
 
 def _tokenizer(
@@ -444,7 +483,9 @@ def _tokenizer(
   """Return the tokenizer of a corpus: a given or a trained one, with the words and special tokens that a run adds."""
   tokenizer: Any = given or _train(cfg, splits, reader)
   if cfg.special_tokens:
+    target = tokenizer.target if tokenizer.is_separate else None
     tokenizer = subword.with_special(tokenizer, cfg.special_tokens)
+    tokenizer = tokenizer.with_target(subword.with_special(target, cfg.special_tokens)) if target else tokenizer
   if cfg.vectors:
     select = functools.partial(vectors.find, cfg.vectors)
     tokenizer = with_more_words(tokenizer, _read_texts(splits, splits, 'looking up the words of', reader), select)
@@ -452,15 +493,35 @@ def _tokenizer(
 
 
 def _train(cfg: Config, splits: Mapping[str, sources.Examples], reader: document_reader.DocumentReader) -> Tokenizer:
+  """Train the tokenizer of a corpus, of its source and its target if vocabularies are separate."""
+  if cfg.vocabularies == 'shared':
+    return _train_side(cfg, splits, reader, cfg.vocab_size, slice(None))
+  source = _train_side(cfg, splits, reader, cfg.vocab_size, slice(0, None, 2))
+  size, field = cfg.target_vocab_size or cfg.vocab_size, 'target_' * bool(cfg.target_vocab_size) + 'vocab_size'
+  try:
+    return source.with_target(_train_side(cfg, splits, reader, size, slice(1, None, 2)))
+  except InputError as error:
+    raise InputError(str(error).replace('data.vocab_size:', f'data.{field}:')) from None
+
+
+def _train_side(
+  cfg: Config,
+  splits: Mapping[str, sources.Examples],
+  reader: document_reader.DocumentReader,
+  vocab_size: int,
+  side: slice,
+) -> Tokenizer:
+  """Train a tokenizer on some documents of each example: of pairs, `side` is both, the source or the target."""
+  select = lambda texts: itertools.islice(texts, side.start, None, side.step)
   return build.train(
     cfg.tokenizer,
-    _read_texts(splits, cfg.vocabulary_splits, 'learning the vocabulary from', reader),
-    vocab_size=cfg.vocab_size,
+    select(_read_texts(splits, cfg.vocabulary_splits, 'learning the vocabulary from', reader)),
+    vocab_size=vocab_size,
     min_count=cfg.min_count,
     lower_case=cfg.lower_case,
     rule=cfg.rules.words,
     document_eos=cfg.rules.document_eos,
-    others=_read_texts(splits, splits, 'checking the characters of', reader),
+    others=select(_read_texts(splits, splits, 'checking the characters of', reader)),
     marks=cfg.marks,
     prefix_space=cfg.prefix_space,
   )
@@ -480,9 +541,11 @@ def _progress(examples: Any, what: str) -> Iterable[tuple[str, str, str]]:
 
 
 def _tokenizer_record(tokenizer: Tokenizer) -> dict[str, Any]:
+  target = tokenizer.target.vocab_size if tokenizer.is_separate and tokenizer.kind not in build.SIDES else 0
   return {
     'kind': tokenizer.kind,
     'vocab_size': tokenizer.vocab_size,
+    **({'target_vocab_size': target} if target else {}),
     'hash': tokenizer.hash,
   }
 

@@ -317,6 +317,18 @@ def vocab_size(cfg: Config, tokenizer: Any) -> int:
   return word_characters.create(tokenizer, cfg.characters).vocab_size if cfg.characters else tokenizer.target.vocab_size
 
 
+def source_size(tokenizer: Any) -> int:
+  """Return the size of the source's own vocabulary, 0 if source and target share one."""
+  return tokenizer.vocab_size if tokenizer.is_separate else 0
+
+
+def trained_sizes(cfg: Config) -> tuple[int, int]:
+  """Return the configured sizes of the vocabularies to train: the model's, and the source's own or 0; 0 if not set."""
+  if cfg.vocabularies == 'shared':
+    return cfg.vocab_size, 0
+  return cfg.target_vocab_size or cfg.vocab_size, cfg.vocab_size
+
+
 def words(cfg: Config, tokenizer: Any) -> list[str]:
   """Return the word of each id in a batch; a subword tokenizer's words are its tokens."""
   if cfg.characters:

@@ -189,7 +189,8 @@ class Writer:
           token_label for word, n in zip(words, self._lengths, strict=True) for token_label in (word, *[''] * (n - 1))
         ]
       self.token_labels += words
-    eos = self._tokenizer.eos_id
+    side = self._tokenizer.target if len(self.labels) % 2 else self._tokenizer  # of pairs
+    eos = side.eos_id
     if eos is not None and (self._last != eos or self._offsets.last == self._size):
       if self._sentences is not None and self._offsets.last == self._size:
         self._sentences.extend([self._size])

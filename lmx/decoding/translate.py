@@ -407,9 +407,9 @@ def _replace_unknown(
   dictionary: Mapping[str, str],
 ) -> str:
   """Return the text of ids, with unknown words replaced by the translation or copy of a source word."""
-  tokenizer, words = translator.tokenizer, []
+  tokenizer, words = translator.tokenizer.target, []
   for token, a_S in zip(tokens, a_TS, strict=True):
-    if token == tokenizer.unk_id or token >= tokenizer.target.vocab_size:
+    if token == tokenizer.unk_id or token >= tokenizer.vocab_size:
       word = source[int(np.argmax(a_S[: len(source)]))]
       words.append(dictionary.get(word, word))
     elif token != tokenizer.eos_id:

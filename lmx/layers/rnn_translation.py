@@ -29,6 +29,7 @@ from lmx.types import Array, Batch, Features, Params, State
 INITS = ('uniform', 'paper')
 READOUTS = ('previous', 'current')
 VOCABULARY = ('embed/table', 'embed/source', 'embed/target', 'output/table', 'output/bias')
+SOURCE_VOCABULARY = ('embed/source',)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Config:
   """Sizes and switches of an encoder-decoder; the defaults are Bahdanau's (appendix A.2.3 and section 4.2).
 
   Attributes:
-    V: vocabulary size, of both sides.
+    V: vocabulary size, of the target and, with source_V = 0, of the source.
+    source_V: vocabulary size of the source, if vocabularies are separate; 0 is V.
     E: embedding width.
     D: width of the hidden layers, of each direction.
     cell: one of lmx.layers.rnn_cell.CELLS.
@@ -53,6 +55,7 @@ class Config:
   """
 
   V: int = 30_000
+  source_V: int = 0
   E: int = 620
   D: int = 1000
   cell: str = 'gru_paper'
@@ -71,12 +74,17 @@ class Config:
     rnn_cell.gates(self.cell)
     check_choice('model.init', self.init, INITS)
     rnn.check_backend(self.backend, self.cell)
-    check_least('model', self, E=1, D=1, encoder_layers=1, decoder_layers=1, init_scale=0)
+    check_least('model', self, source_V=0, E=1, D=1, encoder_layers=1, decoder_layers=1, init_scale=0)
     for field in ('dropout_embedding', 'dropout_hidden', 'dropout_output'):
       check_range(f'model.{field}', getattr(self, field), 0, 1)
     if self.bidirectional and self.reverse:
       raise InputError(
         'model.reverse: got true with model.bidirectional; expected a unidirectional encoder; set one to false'
+      )
+    if self.shared and self.source_V:
+      raise InputError(
+        f'model.shared: got true with model.source_V={self.source_V}, a vocabulary of the source; expected false, as '
+        'one table has one vocabulary; set model.shared=false, or data.vocabularies=shared'
       )
     if self.tied and self.W != self.E:
       raise InputError(
@@ -173,7 +181,8 @@ def shapes(cfg: Config, context: int) -> dict[str, Any]:
   """
   V, E, D, G = cfg.V, cfg.E, cfg.D, cfg.D * rnn_cell.gates(cfg.cell)
   layer = lambda width: {'input': (width, G), 'recurrent': (D, G), 'bias': (G,)}
-  tree: dict[str, Any] = {'embed': {'table': (V, E)} if cfg.shared else {'source': (V, E), 'target': (V, E)}}
+  tables = {'table': (V, E)} if cfg.shared else {'source': (cfg.source_V or V, E), 'target': (V, E)}
+  tree: dict[str, Any] = {'embed': tables}
   for i in range(cfg.encoder_layers):
     directions = ('forward', 'backward') if cfg.bidirectional else ('forward',)
     tree[layout.layer_name(i)] = {direction: layer(cfg.H if i else E) for direction in directions}

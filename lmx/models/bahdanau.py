@@ -13,9 +13,9 @@ Appendix A, where e is the embedding of the previous token, s the decoder's stat
 `reading='hard'` and `doubly_stochastic` are from Xu et al. 2015 (arXiv 1502.03044). Other scores and windows are those
 of lmx/layers/rnn_attention.py.
 
-Parameters: 80,443,000 at V = 30,000.
+Parameters: 80,443,000 with 30,000 words of each language.
 
-Deviations: one vocabulary for both sides, hence its size counted twice; a bias wherever the text omits it "to
+Deviations: a bias wherever the text omits it "to
 increase readability"; in the cell 'gru_paper' z weights the old state (the paper's z is 1 - z). An LSTM's cell state
 starts at 0.
 
@@ -38,7 +38,7 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = True
 OBJECTIVE = 'translation'
 READS = 'source'
-VOCABULARY = rnn_translation.VOCABULARY
+VOCABULARY, SOURCE_VOCABULARY = rnn_translation.VOCABULARY, rnn_translation.SOURCE_VOCABULARY
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,9 +12,7 @@ Scores and local windows are in lmx/layers/rnn_attention.py. Annotations are in 
 alignments and local windows use its positions. `reading='hard'` and `doubly_stochastic` are from Xu et al. 2015
 (arXiv 1502.03044).
 
-Parameters: 222,083,000 at V = 50,000.
-
-Deviations: one vocabulary for both sides, hence its size counted twice.
+Parameters: 222,083,000 with 50,000 words of each language.
 
 Axes: S source positions, T target; E embedding, D hidden width.
 """
@@ -35,7 +33,7 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = True
 OBJECTIVE = 'translation'
 READS = 'source'
-VOCABULARY = rnn_translation.VOCABULARY
+VOCABULARY, SOURCE_VOCABULARY = rnn_translation.VOCABULARY, rnn_translation.SOURCE_VOCABULARY
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from lmx.errors import check_range
+from lmx.errors import check_least, check_range
 from lmx.layers import encoder_decoder, quaternion, softmax
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -32,7 +32,8 @@ CAUSAL = True
 READS = 'source'
 OBJECTIVE = 'translation'
 HEADS = ('embed',)  # not included in the paper's counts
-VOCABULARY = ('embed/tokens',)
+VOCABULARY = ('embed/tokens', 'embed/source')
+SOURCE_VOCABULARY = ('embed/source',)
 TIED = ('embed/tokens',)
 
 
@@ -41,15 +42,18 @@ class Config(quaternion.Config):
   """Sizes and switches, in addition to those of `quaternion.Config`.
 
   Attributes:
+    source_V: vocabulary size of the source, if it has its own table; 0: source and target share one.
     encoder_layers: layers of the encoder.
     decoder_layers: layers of the decoder.
   """
 
+  source_V: int = 0
   encoder_layers: int = 6
   decoder_layers: int = 6
 
   def __post_init__(self) -> None:
     super().__post_init__()
+    check_least('model', self, source_V=0)
     for field in ('encoder_layers', 'decoder_layers'):
       check_range(f'model.{field}', getattr(self, field), 1)
 
@@ -70,11 +74,13 @@ VARIANTS = {
 def _net(cfg: Config) -> encoder_decoder.Net:
   encoder, decoder = quaternion.block(cfg, causal=False), quaternion.decoder(cfg)
   layers = (cfg.encoder_layers, cfg.decoder_layers)
-  return encoder_decoder.Net(encoder, decoder, layers, cfg.D, cfg.positions, cfg.dropout, cfg.scan, cfg.remat)
+  return encoder_decoder.Net(
+    encoder, decoder, layers, cfg.D, cfg.positions, cfg.dropout, cfg.scan, cfg.remat, source_size=cfg.source_V
+  )
 
 
 def init(cfg: Config, key: Array) -> Params:
-  """Initialise the parameters: embed (tokens), layer_00 .., and for pre-norm norm_encoder, norm_decoder."""
+  """Initialise the parameters: embed (tokens, with source_V source), layer_00 .., and norm_encoder, norm_decoder."""
   return encoder_decoder.init(_net(cfg), cfg.V, key)
 
 

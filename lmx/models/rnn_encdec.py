@@ -9,11 +9,11 @@ previous token, s the decoder's state, h_S the encoder's last state:
 - `design='sutskever'`: the last states of the encoder's layers are the decoder's initial states; the source has no
   other effect. `reverse` reads the source in reverse order (section 3.3).
 
-Parameters: rnnencdec 69,579,000 at V = 30,000.
+Parameters: rnnencdec 69,579,000 with 30,000 words of each language; Sutskever's LSTM 384,128,000 with 160,000 words of
+the source and 80,000 of the target (section 3.4: 384M).
 
-Deviations: one vocabulary for both sides, hence its size counted twice; the term of c is outside the reset gate (as
-in appendix A.1.1 of Bahdanau et al. 2015, arXiv 1409.0473, of which this is the case of a fixed c). An LSTM's cell
-state starts at 0 where a learned map gives the state.
+Deviations: the term of c is outside the reset gate (as in appendix A.1.1 of Bahdanau et al. 2015, arXiv 1409.0473, of
+which this is the case of a fixed c). An LSTM's cell state starts at 0 where a learned map gives the state.
 
 Axes: S source positions, T target; E embedding, D hidden width, H annotation, W width of the softmax input.
 """
@@ -35,7 +35,7 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = True
 OBJECTIVE = 'translation'
 READS = 'source'
-VOCABULARY = rnn_translation.VOCABULARY
+VOCABULARY, SOURCE_VOCABULARY = rnn_translation.VOCABULARY, rnn_translation.SOURCE_VOCABULARY
 DESIGNS = ('cho', 'sutskever')
 
 

@@ -49,7 +49,8 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = True
 READS = 'source'
 OBJECTIVE = 'translation'
-VOCABULARY = ('embed/tokens', 'output/tokens', 'output/bias')
+VOCABULARY = ('embed/tokens', 'embed/source', 'output/tokens', 'output/bias')
+SOURCE_VOCABULARY = ('embed/source',)
 TIED = ('embed/tokens',)
 
 
@@ -58,8 +59,8 @@ class Config:
   """Sizes and switches.
 
   Attributes:
-    V: vocabulary size, of source and target together.
-    source_V: vocabulary size of the source, if it has a vocabulary and a table of its own; 0 shares that of the target.
+    V: vocabulary size, of the target and, with source_V = 0, of the source.
+    source_V: vocabulary size of the source, if it has its own table; 0: source and target share one.
     D: width.
     F: width of the feed-forward networks.
     H: heads.

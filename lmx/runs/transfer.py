@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -61,16 +62,22 @@ def copy(
   by_word = {f'model/{name}' for name in loaded.model.VOCABULARY}
   by_position = {f'model/{name}' for name in loaded.model.POSITIONS}
   by_id = loaded.tokenizer.hash == tokenizer.hash or loaded.tokenizer.kind == 'none'
-  rows = None if by_id else _rows(_tokens(loaded, loaded.tokenizer), _tokens(loaded, tokenizer))
+  of_source = {f'model/{name}' for name in loaded.model.SOURCE_VOCABULARY}
+
+  @functools.cache
+  def tokens(of_source: bool) -> list[list[str]]:
+    """Return the finished run's tokens and this run's, of the source or of the target."""
+    return [_tokens(loaded, one if of_source else one.target) for one in (loaded.tokenizer, tokenizer)]
+
   with_head = any(origin.startswith('objective/') for origin in source.values())
   heads = loaded.objective.labelled(loaded.run.objective) if with_head and loaded.labels else {}
   by_label = {f'objective/{name}': axes for name, axes in heads.items()}
   taken, wrong = {}, []
   for target, origin in source.items():
     x = np.asarray(theirs[origin])
-    if origin in by_word and (rows is not None or x.shape[0] != ours[target].shape[0]):
-      names = _tokens(loaded, loaded.tokenizer)
-      x = _by_word(x, _rows(names, _tokens(loaded, tokenizer)), len(names), ours[target].shape[0])
+    if origin in by_word and (not by_id or x.shape[0] != ours[target].shape[0]):
+      known, own = tokens(origin in of_source)
+      x = _by_word(x, _rows(known, own), len(known), ours[target].shape[0])
     if origin in by_position and x.shape[1:] == ours[target].shape[1:]:
       x = x[np.arange(ours[target].shape[0]) % x.shape[0]]
     if origin in by_label:
@@ -85,12 +92,19 @@ def copy(
     (len(theirs[origin]), ours[target].shape[0]) for target, origin in source.items() if origin in by_position
   ]
   note += ''.join(f'; {new} positions of {old}' for old, new in position_counts if old != new)
-  if rows is not None and by_word & set(source.values()):
-    known = int((rows >= 0).sum())
-    if not known:
+  if not by_id and (read := by_word & set(source.values())):
+    note += _matched(workdir, [_rows(*tokens(side)) for side in sorted({name in of_source for name in read})])
+  return unflatten_dict(taken), note
+
+
+def _matched(workdir: Any, rows_of: Sequence[np.ndarray]) -> str:
+  """Return a part of the log line for the rows of each vocabulary; raise InputError if one has no common token."""
+  note = ''
+  for rows in rows_of[:1] if len({rows.tobytes() for rows in rows_of}) == 1 else rows_of:
+    if not (known := int((rows >= 0).sum())):
       raise InputError(f'train.init_from: the vocabularies of {workdir} and of this run have no token in common')
     note += f'; {known:,} of {len(rows):,} vocabulary rows matched, the others are the mean row'
-  return unflatten_dict(taken), note
+  return note
 
 
 def _sources(workdir: Any, parts: Sequence[str], ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, str]:

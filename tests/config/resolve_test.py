@@ -136,6 +136,19 @@ def test_digest_depends_only_on_what_is_computed():
   assert len(digests) == 2 and resolve.digest(resolve.resolve(SMALL, vectors[:1])) not in digests
 
 
+@pytest.mark.parametrize('model', ['luong', 'transformer'])
+def test_digest_of_one_vocabulary_is_as_before_there_were_two(model):
+  path = f'experiments/{model}/quickstart.py:tiny'
+  config = resolve.load(path)
+  earlier = config.to_dict()
+  del earlier['data']['vocabularies'], earlier['data']['target_vocab_size']
+  if model != 'transformer':
+    del earlier['model']['source_V']
+  assert resolve.digest(config) == resolve.digest(earlier)
+  assert resolve.digest(config) != resolve.digest(resolve.load(path, ['model.source_V=99']))
+  assert resolve.digest(config) != resolve.digest(resolve.load(path, ['data.vocabularies=separate']))
+
+
 def test_config_mismatch_names_the_differing_keys():
   base, other = resolve.resolve(SMALL), resolve.resolve(SMALL, ['optim.lr=0.5', 'train.log_every=2'])
   with pytest.raises(InputError) as error:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import importlib
+import itertools
 import os
 import warnings
 
@@ -354,6 +356,60 @@ def test_vocabulary_covers_both_sides(tmp_path, kind):
     assert len(pieces) <= 12
   if kind == 'unigram':  # no character of theirs is spelled in bytes
     assert not [piece for piece in pieces if piece.startswith('<0x')]
+
+
+@pytest.mark.parametrize('kind', ['characters', 'words', 'bpe', 'unigram'])
+def test_separate_vocabularies_are_trained_on_the_texts_of_their_side(tmp_path, kind):
+  folder, cache = tmp_path / 'in', str(tmp_path / 'cache')
+  folder.mkdir()
+  texts = {'en': 'the quick brown fox', 'xx': 'one one two'}
+  for split, side in itertools.product(('train', 'valid', 'test'), texts):
+    (folder / f'{split}.{side}').write_text(f'{texts[side]}\n' * 50)
+  given = dict(dataset='parallel_files', manual_dir=str(folder), source='en', target='xx', cache_dir=cache)
+  sizes = {'words': (4, 3), 'characters': (0, 0)}.get(kind, (600, 500))
+  cfg = corpus.Config(tokenizer=kind, vocabularies='separate', vocab_size=sizes[0], target_vocab_size=sizes[1], **given)
+  made = corpus.load(cfg)
+  own, other, part = made.tokenizer, made.tokenizer.target, made.splits['test']
+  assert own.is_separate and not other.is_separate and made.manifest['tokenizer']['target_vocab_size'] > 0
+  rows = [part.tokens[begin:end] for begin, end in itertools.pairwise(part.offsets)]
+  assert all(row[-1] == side.eos_id for row, side in zip(rows, [own, other] * 50, strict=True))
+  assert made.tokenizer.start_id == other.eos_id
+  read = [side.decode(row[:-1]) for row, side in zip(rows[:2], (own, other), strict=True)]
+  if kind == 'words':  # two of four words, and one of two, are known
+    assert set(own.tokens) == {'<eos>', '<unk>', 'brown', 'fox'} and set(other.tokens) == {'<eos>', '<unk>', 'one'}
+    assert read == ['<unk> <unk> brown fox', 'one one <unk>']
+  else:
+    assert read == [*texts.values()]
+  if kind == 'characters':
+    assert set(own.tokens) - set(other.tokens) >= set('qk') and 'q' in own.tokens and 'q' not in other.tokens
+  again = corpus.load(cfg)
+  assert (again.hash, again.tokenizer.hash) == (made.hash, own.hash) and again.tokenizer.target.hash == other.hash
+  other_size = dataclasses.replace(cfg, target_vocab_size=9)
+  assert corpus.prepare(other_size, make=False) != corpus.prepare(cfg, make=False) == made.dir
+  shared = corpus.load(corpus.Config(tokenizer=kind, vocab_size=sizes[0], **given)).tokenizer
+  assert not shared.is_separate and shared.target is shared
+  path = {'tokenizer': kind, 'tokenizer_path': made.dir}
+  assert corpus.load(corpus.Config(vocabularies='separate', **path, **given)).tokenizer.hash == own.hash
+  for size in ('vocab_size', 'target_vocab_size') if kind != 'characters' else ():
+    with pytest.raises(InputError, match=rf'^data\.{size}: got 2'):
+      corpus.load(dataclasses.replace(cfg, **{size: 2}))
+  with pytest.raises(InputError, match='data.vocabularies: got "shared" with data.tokenizer_path'):
+    corpus.load(corpus.Config(**path, **given))
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'vocabularies': 'two'}, 'data.vocabularies: unknown "two"'),
+    ({'vocabularies': 'shared', 'target_vocab_size': 9}, 'data.target_vocab_size: got 9'),
+    ({'dataset': 'embedded'}, 'data.vocabularies: got "separate" with data set embedded'),
+    ({'tokenizer': 'bytes'}, 'data.vocabularies: got "separate" with data.tokenizer "bytes"'),
+    ({'tokenizer': 'marian'}, 'data.vocabularies: got "separate" with data.tokenizer "marian"'),
+  ],
+)
+def test_vocabularies_that_cannot_be_separate_are_rejected(changes, message):
+  with pytest.raises(InputError, match=message):
+    corpus.Config(**{'dataset': 'embedded_numbers', 'vocabularies': 'separate', **changes})
 
 
 def test_no_warning_without_skipped_pairs(tmp_path):

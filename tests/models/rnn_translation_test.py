@@ -32,7 +32,7 @@ DESIGNS = {
     bahdanau,
     {'bidirectional': False, 'reverse': True, 'score': 'location', 'E': 8, 'tied': True},
   ),
-  'rnnencdec': (rnn_encdec, {}),
+  'rnnencdec': (rnn_encdec, {'source_V': 71}),
   'rnnencdec both ways': (
     rnn_encdec,
     {'bidirectional': True, 'cell': 'gru', 'readout': 'current', 'decoder_layers': 2},
@@ -58,7 +58,7 @@ def batch_of(cfg):
   words = lambda *shape: rng.integers(0, cfg.V, shape).astype(np.int32)
   valid_BT = np.arange(T) < np.array(TARGETS)[:, None]
   return {
-    'source_BS': words(B, S),
+    'source_BS': rng.integers(0, cfg.source_V or cfg.V, (B, S)).astype(np.int32),
     'source_valid_BS': np.arange(S) < np.array(SOURCES)[:, None],
     'tokens_BT': words(B, T),
     'targets_BT': words(B, T),
@@ -67,8 +67,8 @@ def batch_of(cfg):
   }
 
 
-def count(model, variant):
-  cfg = registry.config(model.__name__.rsplit('.', 1)[-1], variant)
+def count(model, variant, **sizes):
+  cfg = registry.config(model.__name__.rsplit('.', 1)[-1], variant, **sizes)
   shapes = jax.eval_shape(functools.partial(model.init, cfg), jax.random.key(0))
   return cfg, sum(x.size for x in jax.tree.leaves(shapes))
 
@@ -160,6 +160,13 @@ def test_luong_has_as_many_parameters_as_its_equations():
   stacks = 8 * lstm(n) + 4 * n * n  # input feeding doubles the input of one layer
   looking = n * n + n * n + n + 2 * n * n  # W_a, W_p, v_p, W_c
   assert found == 2 * K * n + stacks + looking + K * n + K == 222_083_000
+
+
+def test_sutskevers_lstm_has_as_many_parameters_as_printed():
+  """Section 3.4 of 1409.3215: 384M parameters, of which 64M are recurrent connections."""
+  sizes = {'V': 80_000, 'source_V': 160_000}
+  found = count(rnn_encdec, 'sutskever', **sizes)[1]
+  assert found == 384_112_000 and round(found / 1e6) == 384
 
 
 def test_initial_values_match_the_paper():
@@ -305,6 +312,7 @@ def test_every_parameter_has_gradients_through_the_decoder(score):
     (luong, {'tied': True}, 'got E = 12'),
     (luong, {'layers': 0}, 'model.layers: got 0'),
     (rnn_encdec, {'init_scale': -0.1}, 'model.init_scale: got -0.1'),
+    (luong, {'shared': True, 'source_V': 71}, 'model.shared: got true with model.source_V=71'),
   ],
 )
 def test_invalid_configs_are_rejected(model, changes, message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import collections
+import copy
 import functools
 import hashlib
 import json
@@ -33,6 +34,7 @@ class Tokenizer(abc.ABC):
       eos_id ends a document (XLNet's <eod>), eop_id a paragraph.
     space_first: a text is encoded as if a space preceded it, so its first word is encoded like any other.
     has_spans: `encode_spans` has the offsets of its tokens.
+    is_separate: source and target ids are of two vocabularies, so this is the source's tokenizer.
   """
 
   kind: str
@@ -47,6 +49,7 @@ class Tokenizer(abc.ABC):
   eop_id: int | None = None
   space_first: bool = False
   has_spans: bool = True
+  _target: Tokenizer | None = None
 
   @abc.abstractmethod
   def encode(self, text: str) -> np.ndarray:
@@ -109,13 +112,24 @@ class Tokenizer(abc.ABC):
 
   @property
   def target(self) -> Tokenizer:
-    """The target tokenizer, if it differs from the source's (`marian.Marian`)."""
-    return self
+    """The target tokenizer, if it differs from the source's (`with_target`, `marian.Marian`)."""
+    return self._target or self
+
+  @property
+  def is_separate(self) -> bool:
+    return self._target is not None
+
+  def with_target(self, target: Tokenizer) -> Tokenizer:
+    """Return this tokenizer as the source's, with another vocabulary for the target."""
+    source = copy.copy(self)
+    source.__dict__.pop('hash', None)
+    source._target = target
+    return source
 
   @property
   def start_id(self) -> int | None:
     """Id of the token with which a decoder begins a translation."""
-    return self.eos_id
+    return self.target.eos_id
 
   @property
   def id_bound(self) -> int:
@@ -130,13 +144,17 @@ class Tokenizer(abc.ABC):
   @functools.cached_property
   def hash(self) -> str:
     """Digest of everything that determines encode and decode."""
-    return digest(self.content())
+    return digest(self._record())
+
+  def _record(self) -> dict[str, Any]:
+    """Return the content of the tokenizer's file: `content`, and as `target` the content of another vocabulary."""
+    return self.content() | ({'target': self._target.content()} if self._target else {})
 
   def save(self, directory: str) -> list[str]:
     """Write the tokenizer's files and return their names."""
     os.makedirs(directory, exist_ok=True)
     with open(os.path.join(directory, FILE), 'w', encoding='utf-8') as file:
-      json.dump(self.content(), file, sort_keys=True)
+      json.dump(self._record(), file, sort_keys=True)
     return [FILE]
 
   @functools.cached_property

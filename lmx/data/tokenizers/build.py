@@ -112,30 +112,37 @@ def load(directory: str) -> Tokenizer:
   try:
     with open(path, encoding='utf-8') as file:
       content = json.load(file)
-    kind = content['kind']
-    if kind == 'bytes':
-      return module(kind).Bytes(eos=content['eos'])
-    if kind == 'characters':
-      return module(kind).Characters(content['tokens'])
-    if kind == 'words':
-      known = int(content['known']) if 'known' in content else 0
-      return module(kind).Words(content['tokens'], content['rule'], lower_case=content['lower_case'], known=known)
-    if kind in SIDES:
-      return of_content(content)
-    if kind == Absent.kind:
-      return Absent(content['vocab_size'])
-    model = hf.Tokenizer.from_str(json.dumps(content['model']))
-    whole = content.get('special_in_text', False)  # absent in earlier versions
-    if 'sentencepiece' in content:
-      options = {name: content[name] for name in ('lower_case', 'keep_accents')}
-      file = module('sentencepiece').File(base64.b64decode(content['sentencepiece'], validate=True))
-      return module('sentencepiece').SentencePiece(
-        model, content.get('special'), file=file, **options, special_in_text=whole
-      )
-    if kind == 'unigram':
-      return subword.Unigram(model, content.get('special'), content.get('split_commas', False), special_in_text=whole)
-    return subword.CLASSES[kind](model, content.get('special'), special_in_text=whole)
+    target = content.pop('target', None)
+    tokenizer = _load(content)
+    return tokenizer if target is None else tokenizer.with_target(_load(target))
   except InputError:
     raise
   except Exception as error:  # the library raises bare Exception for a bad file
     raise InputError(f'{path}: not a tokenizer of lmx: {explain(error)}') from error
+
+
+def _load(content: Mapping[str, Any]) -> Tokenizer:
+  """Return the tokenizer of one vocabulary from its content in a file."""
+  kind = content['kind']
+  if kind == 'bytes':
+    return module(kind).Bytes(eos=content['eos'])
+  if kind == 'characters':
+    return module(kind).Characters(content['tokens'])
+  if kind == 'words':
+    known = int(content['known']) if 'known' in content else 0
+    return module(kind).Words(content['tokens'], content['rule'], lower_case=content['lower_case'], known=known)
+  if kind in SIDES:
+    return of_content(content)
+  if kind == Absent.kind:
+    return Absent(content['vocab_size'])
+  model = hf.Tokenizer.from_str(json.dumps(content['model']))
+  whole = content.get('special_in_text', False)  # absent in earlier versions
+  if 'sentencepiece' in content:
+    options = {name: content[name] for name in ('lower_case', 'keep_accents')}
+    file = module('sentencepiece').File(base64.b64decode(content['sentencepiece'], validate=True))
+    return module('sentencepiece').SentencePiece(
+      model, content.get('special'), file=file, **options, special_in_text=whole
+    )
+  if kind == 'unigram':
+    return subword.Unigram(model, content.get('special'), content.get('split_commas', False), special_in_text=whole)
+  return subword.CLASSES[kind](model, content.get('special'), special_in_text=whole)

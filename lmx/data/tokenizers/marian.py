@@ -78,6 +78,10 @@ class Marian(Tokenizer):
   def target(self) -> Marian:
     return self if self._side else Marian(self._content, 1)
 
+  @property
+  def is_separate(self) -> bool:
+    return len(self._content['vocabularies']) > 1
+
   def encode(self, text: str) -> np.ndarray:
     text = subword_models.SURROGATE.sub('\ufffd', text)
     tokens: list[str] = []

@@ -78,6 +78,10 @@ class Moses(Tokenizer):
   def target(self) -> Moses:
     return self if self._side else Moses(self._content, 1)
 
+  @property
+  def is_separate(self) -> bool:
+    return len(self._content['vocabularies']) > 1
+
   @functools.cached_property
   def _rules(self) -> tuple[Any, Any, Any]:
     """Moses' tokenizer, detokenizer and normalisation, which take a second to import."""
