@@ -13,8 +13,9 @@ An encoder of tensor2tensor's transformer_tiny, two layers of width 128, newly i
   own       a table: --config.data.texts="('premise','hypothesis')" --config.data.label=label
   tiny      topics of the embedded corpus: seconds on a CPU
 
-Unverified: the metrics are from notes on the paper. Its updates and subwords are unknown; here a byte-level BPE of
-8,192 tokens, dropout 0.1 and at most ten epochs, minutes on a GPU and an hour on two cores.
+The figures are those of experiments/tables/published.csv, which were not checked against the paper. Its updates and
+subwords are unknown; here a byte-level BPE of 8,192 tokens, dropout 0.1 and at most ten epochs, minutes on a GPU and an
+hour on two cores.
 """
 
 from __future__ import annotations

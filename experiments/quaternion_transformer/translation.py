@@ -12,10 +12,11 @@ partial and 25.14 full).
   partial   29M, those of attention        30.9 / 22.7 / 14.2
   full      11M, all of them               28.0 / 18.5 / 13.1
 
-Unverified: these metrics are from notes on the paper. Sizes and optimisation follow tensor2tensor's transformer_base
-(version 3), 50,000 updates, as in the released code. lmx/layers/quaternion.py describes its other differences
-(`fidelity=released`: initial weights, and heads within one component). Beam, length penalty and BLEU tokenisation are
-unknown; ours are a beam of 4 with 0.6 and Moses tokens. One GPU, a day.
+The figures are those of experiments/tables/published.csv, which were not checked against the paper. Sizes and
+optimisation follow tensor2tensor's transformer_base (version 3), 50,000 updates, as in the released code.
+lmx/layers/quaternion.py describes its other differences (`fidelity=released`: initial weights, and heads within one
+component). Beam, length penalty and BLEU tokenisation are unknown; ours are a beam of 4 with 0.6 and Moses tokens. One
+GPU, a day.
 """
 
 from __future__ import annotations

@@ -360,6 +360,13 @@ DATA = {
   'rwth_en_de': Data(
     'test.en, test.de, test.align: the gold links of RWTH as i-j, possible ones ipj, from 0', 'free for research'
   ),
+  **{
+    f'dictionary_{pair}': Data(
+      'a source word and its translation per line, such as the most frequent alignment in the training sentences',
+      'yours',
+    )
+    for pair in ('en_de', 'de_en')
+  },
   'wmt14_en_fr': Data('train.en, train.fr, valid.*, test.*', 'free for research; through TFDS without', required=False),
   'iwslt15_en_vi': Data('train.en, train.vi, valid.*, test.*', 'CC BY-NC-ND'),
   'wmt16_en_ro': Data('train.en, train.ro, valid.*, test.*', 'free for research'),

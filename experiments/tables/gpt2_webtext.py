@@ -3,6 +3,7 @@
 from experiments.tables import CORES, GPU, POD, Row, Run, Table, Unmeasured, imported, manual_dir
 
 _ROWS = {'124m': 'gpt2', '355m': 'gpt2_medium', '774m': 'gpt2_large', '1558m': 'gpt2_xl'}
+_WHOLE = 'of the whole split; printed: an estimate of {} batches drawn at random'  # eval_iters
 _SHAKESPEARE = {'cpu': ('cpu_4l', '20 batches of 12 windows'), 'baby': ('gpu_6l', '200 batches of 64 windows')}
 
 
@@ -26,16 +27,17 @@ TABLE = Table(
   ),
   rows=(
     *(
-      Row(f'gpt2/nanogpt_owt/{row}/valid', f'gpt2/webtext_of_weights_{size}', 'loss', 'valid')
+      Row(f'gpt2/nanogpt_owt/{row}/valid', f'gpt2/webtext_of_weights_{size}', 'loss', 'valid', note=_WHOLE.format(500))
       for size, row in _ROWS.items()
     ),
-    Row('gpt2/nanogpt_owt/repro_124m/valid', 'gpt2/webtext_124m', 'loss'),
+    Row('gpt2/nanogpt_owt/repro_124m/valid', 'gpt2/webtext_124m', 'loss', note=_WHOLE.format(200)),
     *(
       Row(
         f'gpt2/nanogpt_shakespeare/{row}/valid',
         f'gpt2/shakespeare_{variant}',
         'loss',
-        note=f'of the whole split, with biases in the model; printed: an estimate of {estimate}, without biases',
+        note=f'of the whole split, with biases in the model; printed: an estimate of {estimate} drawn at random, of '
+        'the model without biases',
       )
       for variant, (row, estimate) in _SHAKESPEARE.items()
     ),

@@ -28,10 +28,11 @@ those with the lowest validation loss.
 Options: `method=`, the rows of table 7. gradual_unfreezing is the paper's method and the default (Freez + discr +
 stlr); freez, freez_discr, freez_stlr and freez_cos are parts of it. Without unfreezing: scratch, full, discriminative
 (Full + discr), stlr (and a slanted triangle) and last. chain_thaw trains the head, then each layer separately from the
-first on, then all, with equal epochs and one learning rate, which the paper does not give. `size=small`, `direction=`,
-`epochs=N`, `dropmult=F` (a factor of all dropout rates, which are too high for the small size), and of the pipeline
-`general=` (a variant of general.py), `lm_epochs=N` (0 is that of lm.py), `rates=` (of lm.py), `direction=both` (with
-the ensemble) and `table` (all rows of the ablation from the same language models). Few labels (figure 3):
+first on, each for an epoch, then all. The paper gives neither its epochs nor its rates; these are of `train_clas.py`:
+1e-3 for the head and 1e-4 for the rest, each fit with a triangle. `size=small`, `direction=`, `epochs=N`, `dropmult=F`
+(a factor of all dropout rates, which are too high for the small size), and of the pipeline `general=` (a variant of
+general.py), `lm_epochs=N` (0 is that of lm.py), `rates=` (of lm.py), `direction=both` (with the ensemble) and `table`
+(all rows of the ablation from the same language models). Few labels (figure 3):
 `--config.3_classifier.data.train_documents=100` in the pipeline, and in `2_lm` for the curve without unlabelled text;
 validation and test splits stay complete. For test metrics the tables train on all documents and evaluate after the last
 update: --config.data.train_splits="('train','valid')" --config.evaluation.which=last. Deviations: without these
@@ -55,7 +56,7 @@ SCHEDULES = {  # method -> schedule of the rate
   'discriminative': 'constant',
   'stlr': 'slanted_triangular',
   'last': 'slanted_triangular',
-  'chain_thaw': 'slanted_triangular',  # of ratio 1, which is constant
+  'chain_thaw': 'slanted_triangular',
   'freez': 'constant',
   'freez_discr': 'constant',
   'freez_stlr': 'slanted_triangular',
@@ -65,6 +66,8 @@ METHODS = tuple(SCHEDULES)
 _DISCRIMINATIVE = ('gradual_unfreezing', 'discriminative', 'stlr', 'freez_discr')
 # Groups trained, epochs, factor of the rate, cut_fraction: freeze_to(-1), freeze_to(-2), unfreeze(), each a `fit`.
 FASTAI_STAGES = ((1, 1.0, 1.0, 1 / 3), (2, 1.0, 1.0, 1 / 3), (0, 0.0, 1.0, 1 / 8))
+# train_clas.py of fastai 0.7, `chain_thaw`: the rate of the head is 1e-3, that of the encoder a tenth.
+CHAIN_THAW = {'lr': 1e-3, 'groups': ((r'^model/', 0.1, 1.0), ('.*', 1.0, 1.0)), 'ratio': 8.0}
 _EPOCHS = {'trec': 30, 'tiny': 1, **dict.fromkeys(recipe.LARGE, 6)}  # of the others 15
 _LENGTH = {  # most tokens, and buckets
   'imdb': (2800, (140, 210, 280, 420, 560, 840, 1400)),
@@ -124,7 +127,7 @@ def get_config(variant, options):
       'lr': 0.01,
       'weight_decay': 1e-6 if released else 0.0,
       'clip_norm': 25.0 if released else 0.0,
-      **_rates(options.method, released, epochs, 2 if variant == 'tiny' else 3),
+      **_rates(options.method, released, 2 if variant == 'tiny' else 3),
     },
     'train': {'epochs': epochs, 'log_every': 20},
     'evaluation': {
@@ -141,7 +144,7 @@ def get_config(variant, options):
   return config.merge(base, *((config.tiny(), recipe.tiny(), small) if variant == 'tiny' else ()))
 
 
-def _rates(method: str, released: bool, epochs: int, layers: int) -> dict:
+def _rates(method: str, released: bool, layers: int) -> dict:
   """Return schedule, layer learning rates and unfreezing for a row of table 7, for an encoder with this many layers."""
   settings: dict = {'schedule': SCHEDULES[method]}
   if method in _DISCRIMINATIVE:
@@ -150,8 +153,7 @@ def _rates(method: str, released: bool, epochs: int, layers: int) -> dict:
     settings['stages'] = ((1, 0.0, 1.0, 0.1),)
   if method == 'chain_thaw':  # the head, the embeddings, each layer from the first on, all
     order = (1, *range(layers + 2, 1, -1))
-    one = epochs / (len(order) + 1)
-    settings |= {'stages': (*((-group, one, 1.0, 0.1) for group in order), (0, 0.0, 1.0, 0.1)), 'ratio': 1.0}
+    settings |= {**CHAIN_THAW, 'stages': (*((-group, 1.0, 1.0, 1 / 3) for group in order), (0, 0.0, 1.0, 1 / 8))}
   if method.startswith('freez'):
     settings['unfreeze_every'] = 1.0
   if method == 'gradual_unfreezing':

@@ -611,7 +611,7 @@ DATA_SETS: dict[str, DataSet] = {
         'test_brown': ('test-brown', 'test.brown.conll'),
       },
     ),
-    # Carreras and Màrquez 2005, table of counts (from memory).
+    # Carreras and Màrquez 2005, counts of propositions.
     sizes={**_sizes('propositions', 90_750, 3_248, 5_267), 'test_brown': {'propositions': 804}},
     splits=(*_PARTS, 'test_brown'),
     cite=('carreras2005introduction',),

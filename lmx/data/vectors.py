@@ -9,8 +9,8 @@
 The format is recognised from the content, and each file may be .gz. Fields are separated by one space or tab. The first
 vector, whose word has no space, sets the width. Files are streamed: memory holds the vectors that are looked up.
 
-A word is looked up as written, else in lower case, else in lower case with each digit as 0 (numbers of Senna's words;
-from memory). A word that a file repeats has its first vector, as in gensim, and the repeated lines are counted.
+A word is looked up as written, else in lower case, else in lower case with each digit as 0, as Senna's words.lst has
+numbers. A word that a file repeats has its first vector, as in gensim, and the repeated lines are counted.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ dropout rates, so fastai's defaults apply (awd_lstm_lm_config).
 
 salesforce: a folder with one .pt, torch.save([model, criterion, optimizer]) of whole modules, or the model's state
 dict; and, for the tokenizer, the corpus.*.data that main.py writes. The criterion has the softmax clusters. Cell QRNN
-is read too (layer of pytorch-qrnn, from memory).
+is read too (salesforce/pytorch-qrnn, torchqrnn/qrnn.py).
 """
 
 from __future__ import annotations

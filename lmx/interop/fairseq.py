@@ -7,8 +7,9 @@ or own names, and the counters `version`. Positions start at 2, one after the pa
 
 Text is tokenized by Moses and then by fastBPE or subword-nmt with the merges in `bpecodes`
 (lmx/data/tokenizers/moses.py). Without that file, text is only split at white space, and the dictionaries must be
-equal. fairseq's search has 5 beams and a length penalty of power 1. It stops when all beams are finished and may write
-the unknown word (from memory). huggingface/fsmt.py reads transformers' copy of this class.
+equal. fairseq's search has 5 beams (fairseq/hub_utils.py, `translate`) and a length penalty of power 1. It stops when
+all beams are finished and may write the unknown word (fairseq/sequence_generator.py). huggingface/fsmt.py reads
+transformers' copy of this class.
 """
 
 from __future__ import annotations

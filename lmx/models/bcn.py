@@ -12,18 +12,16 @@ One text (`texts=1`) is compared with itself. McCann et al. duplicate it; here, 
 computed again: one integrating biLSTM, one vector v, and the four poolings once. With `texts=2` the batch has
 tokens_BS, and biLSTM_1 and biLSTM_2 each have their own weights.
 
-Peters et al. 2018 (arXiv 1802.05365, section 4 and appendix) use it for SST-5, with hidden states of 300 and "a simpler
-feedforward network composed of two ReLu layers with dropout" instead of three maxout layers with batch
-normalisation. That network is the head of the objective (OBJECTIVE_FIELDS); objective.activation=maxout with
-objective.normalize=True is McCann's. Sizes and dropout rates are AllenNLP's
-(biattentive_classification_network_elmo.jsonnet), whose maxout layers have the widths of the ReLU layers here, because
-Peters et al. give none. ELMo vectors are concatenated to the words, to the output of the integration as in AllenNLP,
-or both. The paper says "the input and output of the biLSTM".
-
+Peters et al. 2018 (arXiv 1802.05365, section 4 and appendix) use it for SST-5, with hidden states of 300 and two ReLU
+layers with dropout instead of three maxout layers with batch normalisation. That network is the head of the objective
+(OBJECTIVE_FIELDS); objective.activation=maxout with objective.normalize=True is McCann's. Sizes and dropout rates are
+AllenNLP's (biattentive_classification_network_elmo.jsonnet), whose maxout layers have the widths of the ReLU layers
+here, because Peters et al. give none. ELMo vectors are concatenated to the words, to the output of the integration as
+in AllenNLP, or both; in the paper, at the biLSTM's input and output.
 `base` has 6,575,700 parameters without the embedding and the head.
 
 Deviations: as in lmx/layers/word_input.py; self-attention has no bias, which changes no softmax; matrices and LSTMs
-are initialised uniformly in +-1/sqrt(width) as in PyTorch. The quotations of Peters et al. are from memory.
+are initialised uniformly in +-1/sqrt(width) as in PyTorch.
 
 Axes: T, S positions of the first and of the second text; D output of a biLSTM, of both directions; F width of the
 feed-forward layer.

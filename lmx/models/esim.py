@@ -1,25 +1,24 @@
 """ESIM, the sequential model of "Enhanced LSTM for Natural Language Inference" (Chen et al. 2017, arXiv 1609.06038).
 
-Equations 1 to 21 for a premise a and a hypothesis b, with and without ELMo vectors (Peters et al. 2018, arXiv
+For a premise a and a hypothesis b, with and without ELMo vectors (Peters et al. 2018, arXiv
 1802.05365, tables 1 to 3):
 
-  a, b = BiLSTM(a), BiLSTM(b)                                      input encoding, equations 1 and 2
-  e_ij = a_i . b_j; a~_i = sum_j softmax_j(e_ij) b_j, b~_j alike   soft alignment, equations 11 to 13
-  m_a = [a; a~; a - a~; a (.) a~]                                  enhancement, equations 14 and 15
-  v_a = BiLSTM(relu(F m_a))                                        composition, equations 16 and 17
-  v = [mean v_a; max v_a; mean v_b; max v_b]                       pooling, equations 18 to 20
+  a, b = BiLSTM(a), BiLSTM(b)                                      input encoding
+  e_ij = a_i . b_j; a~_i = sum_j softmax_j(e_ij) b_j, b~_j alike   soft alignment
+  m_a = [a; a~; a - a~; a (.) a~]                                  enhancement
+  v_a = BiLSTM(relu(F m_a))                                        composition
+  v = [mean v_a; max v_a; mean v_b; max v_b]                       pooling
 
 Both texts share all parameters. The classifier, a tanh layer of 300 and one linear layer on v, is the head of
 objective `classify` or `regress`; Peters et al. have ReLU there (objective.activation). ELMo vectors are concatenated
-to the input of the encoding, to its output, or both. Equation numbers are from memory.
+to the input of the encoding, to its output, or both.
 
 Parameters without the embeddings and with the head of three classes: 4,326,303 (`base`); the paper prints 4.3M.
 Without the head: 6,605,100 at V = 10,000 (`base`); 103,892,356 with the released biLM at both places (`elmo_original`).
 
 The release (lukecq1231/nli, scripts/ESIM/main.py) drops single elements at the input of both LSTM layers and of both
 layers of the head; AllenNLP's ESIM has one mask for all words of a text (`locked`). With ELMo, Peters et al. also drop
-elements between the enhancement and the projection (`dropout_attention`; from memory, and a comment in an early version
-of AllenNLP's code).
+elements between the enhancement and the projection (`dropout_attention`; appendix).
 
 Deviations: as in lmx/layers/word_input.py. The maximum is over the words of a text; in the release padding counts as 0,
 so that a row depends on the longest of its batch. The release has the product before the difference, which permutes

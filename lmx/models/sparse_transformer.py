@@ -12,7 +12,7 @@ has the patterns of section 4.3 (`pattern`), the three ways of section 5.1 to us
 
 `pattern='dense'` is the same model with full attention and as many parameters, the paper's comparison (table 2).
 Enwik8's size has 94,949,376 parameters, "95M" in table 1. Sizes for images (59M, 152M) and music are not included:
-their data, with inputs of three channels, are outside this project.
+images as sequences of bytes with a row, a column and a channel, and audio, are not read.
 
 `fidelity` is that of sparse_attention.py; enwik8 has 'released', different summary columns for different heads, which
 section 4.3 also prefers. `init` is the reading of section 6's N(0, 0.125 / sqrt(d)), d the inputs of a matrix:

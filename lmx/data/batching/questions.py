@@ -10,7 +10,7 @@ each; a question is truncated to its first `question_length` tokens. `starts_B` 
 For a window without the whole answer, and for a question without one, they are the position of [CLS], `null_B`.
 `separate` has the question in `tokens_BS` and `valid_BS` of `question_length` positions. Its `null_B` is the position
 of the end of text, a token after the passage that no answer contains (Levy et al. 2017, arXiv 1706.04115, append a
-learned score instead, from memory). A tokenizer without it has [SEP] there. `passage_BT` is the mask of the passage's
+learned score instead). A tokenizer without it has [SEP] there. `passage_BT` is the mask of the passage's
 tokens. `best_BT` is the mask of those for which this window has the most context of all windows. In evaluation
 `index_B` is the row's index; `windows` gives each row's question and start.
 """

@@ -2,8 +2,8 @@
 
 Moses' rules follow sacremoses, with aggressive hyphens ('well @-@ known') and escaped characters ('&apos;'). Decoding
 joins subwords and undoes Moses' rules. There are two forms:
-- 'fairseq', the original (from memory): a subword that is not the last of its word ends with '@@'. Punctuation is not
-  normalised.
+- 'fairseq', the original (fairseq/data/encoders: moses_tokenizer.py, fastbpe.py line 28): a subword that is not the
+  last of its word ends with '@@'. Punctuation is not normalised.
 - 'fsmt', as FSMTTokenizer of transformers: the last subword of a word ends with '</w>'. Punctuation is normalised, East
 Asian punctuation first, and characters in Unicode category C are removed. Decoding skips `<unk>` too.
 
