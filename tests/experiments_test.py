@@ -1042,6 +1042,8 @@ OBJECTIVE_CHANGES: dict = {
   ('classify', 'classes'): None,
   ('multiple_choice', 'choices'): None,
   ('multiple_choice', 'one_mask'): None,  # tests/objectives/rows_test.py has its test
+  ('segment', 'window'): None,  # tests/objectives/segment_test.py has its test
+  ('segment', 'base'): None,
   ('classify', 'metric'): None,  # what is shown, not what is computed
   ('classify', 'positive'): None,
   ('classify', 'positive_index'): None,

@@ -2,17 +2,17 @@
 
   lmx train --config=experiments/cfnet/ade20k.py:resnet101 --workdir=runs/cfnet --config.data.manual_dir=DIR
     --config.train.init_from=resnet101.pth
-  lmx evaluate --workdir=runs/cfnet --split=valid --config.data.batching.evaluation=whole
-    --config.data.eval_length=520 --config.objective.scales="(0.5,0.75,1.0,1.25,1.5,1.75)" --config.objective.flip=True
 
 DIR holds ADEChallengeData2016, with images and annotations (lmx/data/builders/descriptions.md).
-resnet101.pth is torchvision's, also as .safetensors: lmx has no images to train a backbone. Variants: resnet50,
+resnet101.pth is torchvision's, also as .safetensors, or with --config.model.stem=deep PyTorch-Encoding's resnet101s:
+lmx has no images to train a backbone. Variants: resnet50,
 resnet101, tiny (generated scenes: seconds, a smoke test). Options: head=fcn, the network without co-occurrent
 features; m, the mixture components of each head; epochs, lr.
 
 150 classes; other pixels are ignored. Recipe: experiments/cfnet/recipe.py, 180 epochs at 0.004 (heads ten times that).
-Validation during training uses one crop per image. The second command evaluates whole images at six scales with
-mirroring, as in published results (the released code slides the crop over larger images).
+Validation during training uses one crop per image. The final evaluation is the released one: original pixels, windows
+of 480 at six scales, mirrored too (recipe.windows). A run of an earlier version is evaluated so by `lmx evaluate` with
+--config.evaluation.images=windows --config.objective.scales="(0.5,0.75,1.0,1.25,1.5,1.75)" --config.objective.flip=True
 
 The paper prints 44.89 mIoU with ResNet-101 (its abstract); the released models are FCN 78.7 pixel accuracy and 38.5
 mIoU, EncNet 80.1 and 41.5, both of ResNet-50, and EncNet 81.3 and 44.4 of ResNet-101. We have not measured these
@@ -35,7 +35,7 @@ def get_config(variant, options):
     'evaluation': {'split': 'valid'},
   }
   settings = recipe.released(variant, options.lr, options.epochs)
-  return config.merge(settings, base, recipe.tiny() if variant == 'tiny' else {})
+  return config.merge(settings, base, recipe.tiny() if variant == 'tiny' else recipe.windows())
 
 
 def sweep():

@@ -2,18 +2,18 @@
 
   lmx train --config=experiments/cfnet/pascal_context.py:resnet101 --workdir=runs/cfnet --config.data.manual_dir=DIR
     --config.train.init_from=resnet101.pth
-  lmx evaluate --workdir=runs/cfnet --split=valid --config.data.batching.evaluation=whole
-    --config.data.eval_length=520 --config.objective.scales="(0.5,0.75,1.0,1.25,1.5,1.75)" --config.objective.flip=True
 
 DIR holds JPEGImages, and masks of the 59 classes as PNG (lmx/data/builders/descriptions.md).
-resnet101.pth is torchvision's, also as .safetensors: lmx has no images to train a backbone. Variants: resnet50,
+resnet101.pth is torchvision's, also as .safetensors, or with --config.model.stem=deep PyTorch-Encoding's resnet101s:
+lmx has no images to train a backbone. Variants: resnet50,
 resnet101, tiny (generated scenes: seconds, a smoke test). Options: head=fcn, the network without co-occurrent
 features; m, the mixture components of each head; epochs, lr.
 
 59 classes; background, class 0, is ignored, and `miou_with_background` counts it as a class with IoU 0, as EncNet's
 paper does (52.6 x 59 / 60 = 51.7). Recipe: experiments/cfnet/recipe.py, 80 epochs at 0.001 (heads ten times that).
-Validation during training uses one crop per image. The second command evaluates whole images at six scales with
-mirroring, as in published results (the released code slides the crop over larger images).
+Validation during training uses one crop per image. The final evaluation is the released one: original pixels, windows
+of 480 at six scales, mirrored too (recipe.windows). A run of an earlier version is evaluated so by `lmx evaluate` with
+--config.evaluation.images=windows --config.objective.scales="(0.5,0.75,1.0,1.25,1.5,1.75)" --config.objective.flip=True
 
 The paper prints 54.0 mIoU with ResNet-101 (its abstract; the released EncNet 51.0 with ResNet-50 and 54.1 with
 ResNet-101, of 59 classes). We have not measured these metrics.
@@ -36,7 +36,7 @@ def get_config(variant, options):
     'evaluation': {'split': 'valid'},
   }
   settings = recipe.released(variant, options.lr, options.epochs)
-  return config.merge(settings, base, recipe.tiny() if variant == 'tiny' else {})
+  return config.merge(settings, base, recipe.tiny() if variant == 'tiny' else recipe.windows())
 
 
 def sweep():

@@ -59,6 +59,18 @@ def released(variant: str, lr: float, epochs: float) -> dict[str, Any]:
   }
 
 
+def windows() -> dict[str, Any]:
+  """Return the settings of the released final evaluation (PyTorch-Encoding, experiments/segmentation/test.py).
+
+  Images and masks keep their pixels. Windows of the crop, also mirrored, of images whose longer side is 0.5 to 1.75
+  times the base size (lines 157-158, and encoding/models/sseg/base.py, lines 111-219).
+  """
+  return {
+    'objective': {'scales': (0.5, 0.75, 1.0, 1.25, 1.5, 1.75), 'flip': True},
+    'evaluation': {'images': 'windows', 'batch_size': 4},
+  }
+
+
 def tiny() -> dict[str, Any]:
   """Return the changes of the tiny variant, in place of `config.tiny`."""
   return {

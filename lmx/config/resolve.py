@@ -335,6 +335,7 @@ def to_run(
   _check_vocabularies(name, model_cfg, sections['data'].vocabularies == 'separate' or bool(source_size))
   objective_cfg = objective_cls(**cast.convert('objective', objective_cls, objective))
   _check_inputs(name, objective_name, objective_cfg)
+  objective_cfg = _with_windows(objective_cfg, sections)
   return schema.Run(
     name=plain['name'],
     seed=plain['seed'],
@@ -417,6 +418,14 @@ def _check_measurement(model: str, objective: str, sections: Mapping[str, Any]) 
     raise InputError(
       f'evaluation.stride: got {evaluation.stride}; expected data.batching "windows" or "streams" at least as long'
     )
+  if evaluation.images:
+    if not hasattr(data.batching, 'evaluation'):
+      raise InputError(
+        f'evaluation.images: got "{evaluation.images}" with data.batching "{data.batching.name}"; expected "", because '
+        'only data.batching "images" reads image files'
+      )
+    module: Any = batching.get(data.batching.name)
+    check_choice('evaluation.images', evaluation.images, module.EVALUATIONS)
   if evaluation.beam and registry.get(model).READS != 'source':
     raise InputError(f'evaluation.beam: got {evaluation.beam}; expected 0, because {model} reads no source')
   if evaluation.save_rows and not objectives.get(objective).ROWS:
@@ -434,6 +443,25 @@ def _check_inputs(model: str, objective: str, cfg: Any) -> None:
     if (reads == inputs) != (key in keys):
       verb = 'reads' if reads == inputs else 'does not read'
       raise InputError(f'objective.name: got {objective} with model {model}, which {verb} {inputs}; expected {own}')
+
+
+def _with_windows(cfg: Any, sections: Mapping[str, Any]) -> Any:
+  """Return the objective's Config with the sides of windows and images if images are evaluated with their own pixels.
+
+  Raises:
+    InputError: it has such sides, but no evaluation reads windows.
+  """
+  data, names = sections['data'], [name for name in ('window', 'base') if hasattr(cfg, name)]
+  if 'windows' in (sections['evaluation'].images, getattr(data.batching, 'evaluation', '')):
+    module: Any = batching.get(data.batching.name)
+    sides = {'window': data.length, 'base': module.base_size(data.batching, data.length)}
+    return dataclasses.replace(cfg, **{name: getattr(cfg, name) or sides[name] for name in names})
+  for name in names:
+    if value := getattr(cfg, name):
+      raise InputError(
+        f'objective.{name}: got {value}; expected 0, because no evaluation reads windows; set evaluation.images=windows'
+      )
+  return cfg
 
 
 def _check_direction(model_cfg: Any, data: Any) -> None:

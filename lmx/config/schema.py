@@ -114,6 +114,7 @@ class Evaluation:
     mixture_weight: the model's weight in that mean.
     batch_size: rows per batch, and so the number of streams; 0 is the validation's.
     stride: tokens from one window to the next; 0 is data.batching.stride, 1 a window for every token.
+    images: data.batching.evaluation of the final evaluation: 'crop', 'whole' or 'windows'; '' is the validation's.
     cache: (window, lambda, theta) also evaluates the model with a continuous cache (continuous_cache.py); () does not.
     save_rows: also predict every row of the split and write rows.jsonl (lmx/evaluation/rows), with a 95% bootstrap
       interval of the headline metric.
@@ -151,6 +152,7 @@ class Evaluation:
   mixture_weight: float = 0.5  # Bengio et al. 2003, section 4.2
   batch_size: int = 0
   stride: int = 0
+  images: str = ''
   cache: tuple[float, ...] = ()
   save_rows: bool = False
   model: dict = dataclasses.field(default_factory=dict, hash=False)

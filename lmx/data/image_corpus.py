@@ -57,6 +57,12 @@ class Images:
     image = image_files.open_image(row['image'], name)
     return Example(name, image, image_files.open_mask(row['mask'], f'mask of {name}', self.classes))
 
+  def size(self, number: int) -> tuple[str, tuple[int, int]]:
+    """Return an image's name and its (width, height), without decoding it. Raises InputError if it is damaged."""
+    row = self._row(number)
+    name = row['id'].decode()
+    return name, image_files.read_size(row['image'], name)
+
   def name(self, number: int) -> str:
     """Return the name of an image."""
     return str(self._row(number)['id'].decode())

@@ -6,8 +6,9 @@ applied, because masks match the pixels as stored.
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,13 +122,26 @@ def format_colour(colour: Sequence[int] | np.ndarray) -> str:
   return '#' + ''.join(f'{int(part):02x}' for part in colour)
 
 
+def read_size(source: Any, where: str) -> tuple[int, int]:
+  """Return the (width, height) in an image's header; arguments and errors as in `open_image`."""
+  with _opened(source, where) as image:
+    return image.size
+
+
 def _decode(source: Any, where: str) -> tuple[Image.Image, str]:
   """Return (a decoded image, Pillow's name of the samples in the file, such as 'L;4' for grey of 4 bits)."""
+  with _opened(source, where) as image:
+    samples = str(image.tile[0][3]) if image.tile else ''  # loading empties the list
+    image.load()
+    return image, samples
+
+
+@contextlib.contextmanager
+def _opened(source: Any, where: str) -> Iterator[Image.Image]:
+  """Open an image; raise InputError if that, or reading it inside the context, fails."""
   try:
     with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
-      samples = str(image.tile[0][3]) if image.tile else ''  # loading empties the list
-      image.load()
-      return image, samples
+      yield image
   except Exception as error:  # Pillow raises every kind of error for damaged files
     raise InputError(
       f'{where}: got an image that cannot be read ({explain(error)}); expected an image; replace the file'

@@ -235,9 +235,11 @@ def text_counts(corpus: Any, split: str, cfg: pipeline.Config | None = None) -> 
 
 
 def final_data(run: Run) -> pipeline.Config:
-  """Return the data section of the final evaluation: with `evaluation.batch_size` and `evaluation.stride` if given."""
-  rows, stride = run.evaluation.batch_size or run.data.eval_batch_size, run.evaluation.stride
-  batching = dataclasses.replace(run.data.batching, stride=stride) if stride else run.data.batching
+  """Return the data section of the final evaluation: with the `evaluation.batch_size`, `stride` and `images` given."""
+  evaluation = run.evaluation
+  given = {'stride': evaluation.stride, 'evaluation': evaluation.images}
+  batching = dataclasses.replace(run.data.batching, **{name: value for name, value in given.items() if value})
+  rows = evaluation.batch_size or run.data.eval_batch_size
   return dataclasses.replace(run.data, eval_batch_size=rows, batching=batching)
 
 

@@ -7,11 +7,12 @@ pixels.
 
 Metrics use exact pixel counts per class and image, see lmx/metrics/segmentation.py.
 
-An evaluation at several `scales` averages the classes' probabilities of all. At each scale the image is resized, its
-logits are averaged with those of the mirrored image (`flip`) and interpolated back, and a softmax normalises them. This
-follows the release (zhanghang1989/PyTorch-Encoding, MultiEvalModule), except that scales are relative to the image
-side, the whole image is evaluated instead of windows, and probabilities are averaged where the release sums
-unnormalised exponentials.
+An evaluation reads images at several `scales`, also mirrored (`flip`), in one of two forms. With `window` it is the
+release's (zhanghang1989/PyTorch-Encoding, MultiEvalModule): lmx/layers/sliding_windows.py. It needs images with their
+own pixels (evaluation.images 'windows'); other batches, as of validations, are then read once, as they are.
+Without `window` the whole row is read at every scale, relative to its side: logits are averaged with those of the
+mirrored image and interpolated back, and the probabilities are averaged. In padded rows, pooling and attention then see
+the padding.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.layers import softmax
+from lmx.layers import sliding_windows, softmax
 from lmx.layers.interpolation import bilinear
 from lmx.metrics import segmentation
 from lmx.metrics.by_class import MACRO_F1
@@ -46,6 +47,7 @@ METRICS = (
 PREDICTION, SAMPLES, ROWS = 'segmentation', 'segmentations', 'totals'
 UNIT = 'pixels'  # unit of the loss's weight
 ACROSS_ROWS = True  # batch normalisation: `loss` takes `axis`
+_LARGEST = 8192  # pixels of a side
 _EXCLUDED = -1e9  # logit of an excluded class
 terms, labels = row_objective.terms, row_objective.labels
 
@@ -61,8 +63,11 @@ class Config(row_objective.Terms):
       their outer edges do.
     background: 'in', or 'out': pixels of class 0 are neither trained on, predicted nor measured. The report then adds
       `miou_with_background`, whose IoU of class 0 is 0, for papers that count it.
-    scales: image sizes at evaluation, relative to its own size.
+    scales: image sizes at evaluation, relative to its own size, or to `base` with `window`.
     flip: also evaluate the mirrored image.
+    window: side in pixels of the windows of an evaluation of images with their own pixels (evaluation.images
+      'windows'); 0 is data.length there.
+    base: longer side in pixels of these images at scale 1; 0 is the base size of the training, 13/12 of data.length.
     distances: also report the accuracy of ambiguous pixels farther than each distance from any object, in pixels.
   """
 
@@ -72,6 +77,8 @@ class Config(row_objective.Terms):
   background: str = 'in'
   scales: tuple[float, ...] = (1.0,)
   flip: bool = False
+  window: int = 0
+  base: int = 0
   distances: tuple[float, ...] = ()
 
   @property
@@ -80,15 +87,27 @@ class Config(row_objective.Terms):
     return ('auxiliary',) if self.auxiliary else ()
 
   def __post_init__(self) -> None:
-    check_least('objective', self, classes=0, auxiliary=0)
+    check_least('objective', self, classes=0, auxiliary=0, window=0, base=0)
+    for name in ('window', 'base'):
+      check_range(f'objective.{name}', getattr(self, name), 0, _LARGEST + 1)
     check_choice('objective.background', self.background, ('in', 'out'))
     if not self.scales:
       raise InputError('objective.scales: got none; expected at least one, such as 1.0')
     for scale in self.scales:
       if not 0.05 <= scale <= 20:
         raise InputError(f'objective.scales: got {scale}; expected sizes of 0.05 to 20 times the image')
+    if self.window and self.sampling.longest > _LARGEST:
+      raise InputError(
+        f'objective.scales: got {max(self.scales)} of images with {self.sampling.base} pixels (objective.base), which '
+        f'is {self.sampling.longest} pixels; expected at most {_LARGEST}; set a smaller scale or base'
+      )
     for distance in self.distances:
       check_range('objective.distances: one', distance, 0)
+
+  @property
+  def sampling(self) -> sliding_windows.Sampling:
+    """Settings of an evaluation with `window`."""
+    return sliding_windows.Sampling(self.window, self.base, self.scales, self.flip, self.align_corners)
 
 
 def resolve(cfg: Config, manifest: Any) -> Config:
@@ -190,20 +209,25 @@ def _read(
 
 def _scores(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch) -> dict[str, Array]:
   """Return the log-probabilities of the classes by term at evaluation, over all scales, (B, Y, X, C)."""
-  images_BYXC, totals = batch['images_BYXC'], dict[str, Array]()
+  images_BYXC, weights_B, totals = batch['images_BYXC'], batch['row_weights_B'], dict[str, Array]()
   _, Y, X, _ = images_BYXC.shape
+  scales, flip = ((1.0,), False) if cfg.window else (cfg.scales, cfg.flip)
+  if 'sizes_B2' in batch:
+    read_windows = lambda x_BWVC: _read(cfg, model, model_cfg, params, x_BWVC, jnp.ones(len(x_BWVC)), None, None)[0]
+    found = sliding_windows.log_scores(cfg.sampling, read_windows, images_BYXC, batch['sizes_B2'])
+    return {name: jax.nn.log_softmax(x_BYXC) for name, x_BYXC in found.items()}
   back = lambda x_BYXC: bilinear(x_BYXC, (Y, X), align_corners=cfg.align_corners)
-  for scale in cfg.scales:
+  for scale in scales:
     scaled, resized_BYXC = (math.ceil(Y * scale), math.ceil(X * scale)), images_BYXC
     if scaled != (Y, X):
       resized_BYXC = bilinear(images_BYXC.astype(jnp.float32), scaled, align_corners=cfg.align_corners)
-    read = lambda x_BYXC: _read(cfg, model, model_cfg, params, x_BYXC, batch['row_weights_B'], None, None)[0]
+    read = lambda x_BYXC: _read(cfg, model, model_cfg, params, x_BYXC, weights_B, None, None)[0]
     logits = read(resized_BYXC)
-    if cfg.flip:
+    if flip:
       logits = jax.tree.map(lambda x, y: (x + y[:, :, ::-1]) / 2, logits, read(resized_BYXC[:, :, ::-1]))
     shares = {name: jax.nn.log_softmax(back(x_BYXC)) for name, x_BYXC in logits.items()}
     totals = {name: jnp.logaddexp(totals[name], x) for name, x in shares.items()} if totals else shares
-  return {name: x_BYXC - math.log(len(cfg.scales)) for name, x_BYXC in totals.items()}
+  return {name: x_BYXC - math.log(len(scales)) for name, x_BYXC in totals.items()}
 
 
 def loss(
@@ -221,7 +245,8 @@ def loss(
 
   Args:
     params: {'model': ..., 'objective': the classifiers}.
-    batch: images_BYXC, labels_BYX, row_weights_B; for `distances` distance_BYX.
+    batch: images_BYXC, labels_BYX, row_weights_B; for `distances` distance_BYX; sizes_B2 of images with their own
+      pixels.
     state: passed through.
     key: PRNG key of dropout; None at evaluation, when batch normalisation uses the running statistics.
     axis: `pmap` axis over which the rows are sharded, for batch normalisation.
@@ -268,7 +293,12 @@ def _areas(cfg: Config, best_BYX: Array, labels_BYX: Array, batch: Batch) -> dic
 
 def probabilities(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch) -> Array:
   """Return the probabilities of the classes at evaluation, over all scales, (B, Y, X, C)."""
-  return jnp.exp(_scores(cfg, model, model_cfg, params, batch)['nll'])
+  return jnp.exp(_class_scores(cfg, model, model_cfg, params, batch))
+
+
+def _class_scores(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch) -> Array:
+  """Return `_scores` of the classifier, without those of the auxiliary one."""
+  return _scores(dataclasses.replace(cfg, auxiliary=0.0), model, model_cfg, params, batch)['nll']
 
 
 def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State) -> tuple[Any, State]:
@@ -277,7 +307,7 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   `row_weights_B` may be absent.
   """
   batch = {'row_weights_B': jnp.ones(len(batch['images_BYXC'])), **batch}
-  scores_BYXC = _scores(cfg, model, model_cfg, params, batch)['nll']
+  scores_BYXC = _class_scores(cfg, model, model_cfg, params, batch)
   classes_BYX = jnp.argmax(scores_BYXC, axis=-1).astype(jnp.int32)
   return {'classes_BYX': classes_BYX, 'probability_BYX': jnp.exp(jnp.max(scores_BYXC, axis=-1))}, state
 
@@ -316,9 +346,14 @@ def by_class(cfg: Config, totals: Mapping[str, Any], names: Sequence[str] | None
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
   """Return the metric's protocol: scales, mirrored images and the background."""
-  del data, batches
-  words = [f'scales {", ".join(f"{scale:g}" for scale in cfg.scales)}'] if cfg.scales != (1.0,) else []
-  return words + ['mirrored too'] * cfg.flip + ['without background'] * (cfg.background == 'out')
+  del batches
+  words, background = [], ['without background'] * (cfg.background == 'out')
+  if cfg.window:
+    if getattr(data.batching, 'evaluation', '') != 'windows':
+      return background
+    words = [f'windows of {cfg.window} pixels at a longer side of {cfg.sampling.base} pixels']
+  words += [f'scales {", ".join(f"{scale:g}" for scale in cfg.scales)}'] if cfg.scales != (1.0,) else []
+  return words + ['mirrored too'] * cfg.flip + background
 
 
 def shapes(cfg: Config, batch_size: int, length: int) -> dict[str, jax.ShapeDtypeStruct]:

@@ -1,7 +1,10 @@
 """Predictions of a segmentation model: the class of every pixel of images of any size.
 
-An image is read at the size of the run's evaluation. With data.batching.evaluation 'crop' its shorter side has
-`data.eval_length` pixels (or `data.length`), with 'whole' its longer side; images of other batchings keep their size.
+With `objective.window` an image is read by windows, as in an evaluation of images with their own pixels
+(lmx/layers/sliding_windows.py). Without it, an image is read at the size of the run's evaluation: with
+data.batching.evaluation 'crop' its shorter side has `data.eval_length` pixels (or `data.length`), with 'whole' its
+longer side; images of other batchings keep their size.
+
 It is padded with black on the right and below to one of a few sizes, so that one program serves many images. A square
 of `data.eval_length` is not padded, because an evaluation reads the same pixels and both give the same metrics.
 Probabilities are interpolated to the original size, only for classes that are the most probable one at some pixel. The
@@ -32,6 +35,7 @@ from lmx.metrics import segmentation
 from lmx.models import registry
 from lmx.prediction import batched
 from lmx.prediction.batched import Inputs
+from lmx.reporting import waiting
 from lmx.runs.restore import RestoredRun
 
 IMAGES = True
@@ -220,9 +224,20 @@ def _to_mask(labels_YX: np.ndarray) -> np.ndarray:
   return np.where(labels_YX < 0, IGNORED, labels_YX).astype(np.uint8)
 
 
-def sizes(data: pipeline.Config, size: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
-  """Return ((width, height) to which an image of `size` is resized, the same with padding)."""
+def sizes(
+  data: pipeline.Config, size: tuple[int, int], *, windows: bool = False
+) -> tuple[tuple[int, int], tuple[int, int]]:
+  """Return ((width, height) to which an image of `size` is resized, the same with padding).
+
+  Args:
+    data: the run's `data` section.
+    size: (width, height).
+    windows: images are read with their own pixels, if these are no more than in an evaluation.
+  """
   length = data.eval_length or data.length
+  if windows:
+    read = size if max(size) <= images.LARGEST else images.long_side(size, images.LARGEST)
+    return read, (images.canvas(read),) * 2
   evaluation = getattr(data.batching, 'evaluation', '')
   if evaluation == 'whole':
     return images.long_side(size, length), (length, length)
@@ -262,14 +277,14 @@ def predictions(loaded: RestoredRun, items: Sequence[Item], broken: Broken | Non
           broken.images[item.name] = str(error)
     by_size: dict[tuple[int, int], list[int]] = {}
     for i, (_, image, _) in enumerate(window):
-      by_size.setdefault(sizes(run.data, image.size)[1], []).append(i)
+      by_size.setdefault(_sizes(run, image)[1], []).append(i)
     masks: dict[int, np.ndarray] = {}
     for padded, members in by_size.items():
       most = max(1, min(rows, _NUMBERS // (padded[0] * padded[1] * run.objective.classes)))
       for first in range(0, len(members), most):
         some = members[first : first + most]
         scores_BYXC = scores(loaded.params, _batch(run, [window[i][1] for i in some], padded, most))
-        masks |= {i: _enlarge(x_YXC, run, window[i][1].size) for i, x_YXC in zip(some, scores_BYXC, strict=False)}
+        masks |= {i: _enlarge(x_YXC, run, window[i][1]) for i, x_YXC in zip(some, scores_BYXC, strict=False)}
     for i, (item, _, labels_YX) in enumerate(window):
       yield Predicted(item.name, masks[i], None if labels_YX is None else _areas(run, labels_YX, masks[i]))
 
@@ -277,11 +292,21 @@ def predictions(loaded: RestoredRun, items: Sequence[Item], broken: Broken | Non
 def _batch(run: schema.Run, some: Sequence[Image.Image], padded: tuple[int, int], rows: int) -> dict[str, np.ndarray]:
   """Return a batch of images, padded to a power of two, so that few programs are compiled."""
   count = min(rows, 1 << (len(some) - 1).bit_length())
-  images_BYXC = np.zeros((count, padded[1], padded[0], 3), np.uint8)
+  images_BYXC, sizes_B2 = np.zeros((count, padded[1], padded[0], 3), np.uint8), np.ones((count, 2), np.int32)
   for b, image in enumerate(some):
-    width, height = sizes(run.data, image.size)[0]
+    width, height = _sizes(run, image)[0]
     images_BYXC[b, :height, :width] = np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
-  return {'images_BYXC': images_BYXC, 'row_weights_B': (np.arange(count) < len(some)).astype(np.float32)}
+    sizes_B2[b] = height, width
+  batch: dict[str, np.ndarray] = {'images_BYXC': images_BYXC}
+  batch['row_weights_B'] = (np.arange(count) < len(some)).astype(np.float32)
+  if run.objective.window:
+    batch['sizes_B2'] = sizes_B2
+  return batch
+
+
+def _sizes(run: schema.Run, image: Image.Image) -> tuple[tuple[int, int], tuple[int, int]]:
+  """Return the `sizes` of an image in the run's predictions."""
+  return sizes(run.data, image.size, windows=run.objective.window > 0)
 
 
 def _program(run: schema.Run) -> Callable[..., np.ndarray]:
@@ -292,15 +317,15 @@ def _program(run: schema.Run) -> Callable[..., np.ndarray]:
   return lambda params, batch: np.asarray(program(params, batch))
 
 
-def _enlarge(p_YXC: np.ndarray, run: schema.Run, size: tuple[int, int]) -> np.ndarray:
-  """Return the most probable class of each pixel of an image of `size` = (width, height), uint8.
+def _enlarge(p_YXC: np.ndarray, run: schema.Run, image: Image.Image) -> np.ndarray:
+  """Return the most probable class of each pixel of an image, uint8.
 
   Args:
     p_YXC: probabilities of the padded image, at the size at which it was read.
     run: the run.
-    size: the image's own size.
+    image: the image at its own size.
   """
-  width, height = sizes(run.data, size)[0]
+  size, (width, height) = image.size, _sizes(run, image)[0]
   p_YXC = p_YXC[:height, :width]
   best_YX = p_YXC.argmax(axis=-1).astype(np.uint8)
   if (width, height) == size:
@@ -389,7 +414,7 @@ def write(loaded: RestoredRun, inputs: Inputs, folder: str) -> tuple[str, Broken
   with writing(folder):
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, ROWS), 'w', encoding='utf-8') as lines:
-      for one in predictions(loaded, inputs.items, broken):
+      for one in waiting.bar(predictions(loaded, inputs.items, broken), 'predict', len(inputs.items)):
         mask = os.path.splitext(one.name)[0] + '.png'
         _write_bytes(os.path.join(folder, mask), image_files.encode_mask(one.mask_YX, classes.colours_C3))
         lines.write(json.dumps(row(one, classes.names) | {'mask': mask}, ensure_ascii=False) + '\n')

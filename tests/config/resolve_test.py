@@ -233,6 +233,19 @@ def test_evaluation_rejects_other_parameters(override, message):
     resolve.to_run(resolve.load('experiments/transformer_xl/quickstart.py', [override]), 4096)
 
 
+def test_windows_of_images_have_the_sizes_of_the_training():
+  run = lambda *options: resolve.to_run(resolve.load('experiments/cfnet/ade20k.py:resnet50', options))
+  assert (run().objective.window, run().objective.base, run().evaluation.images) == (480, 520, 'windows')
+  assert run('data.length=96', 'data.batching.base=100').objective.base == 100
+  assert run('objective.window=64', 'objective.base=70').objective.sampling.window == 64
+  assert run('evaluation.images=crop').objective.window == 0
+  assert run('evaluation.images=', 'data.batching.evaluation=windows').objective.window == 480
+  with pytest.raises(InputError, match='objective.window: got 64; expected 0'):
+    run('evaluation.images=', 'objective.window=64')
+  with pytest.raises(InputError, match='evaluation.images: got "whole" with data.batching "scenes"'):
+    resolve.to_run(resolve.load('experiments/cfnet/quickstart.py:tiny', ['evaluation.images=whole']))
+
+
 def labelled(texts=1, **splits):
   """A corpus of splits with these labels."""
   made = corpora.Corpus.from_texts(

@@ -14,7 +14,7 @@ from lmx.models import registry
 from lmx.objectives import segment
 from lmx.registry import complete
 from lmx.types import Model
-from tests import drawn, tiny_segmenter, untrained
+from tests import drawn, small_images, tiny_segmenter, untrained
 
 tiny = complete(Model, tiny_segmenter)
 
@@ -54,3 +54,23 @@ def test_segmentation_samples_show_one_pixels_attention(tmp_path, monkeypatch, h
   right = np.mean(pictures[1].masks['prediction'] == pictures[1].masks['truth'])
   assert lines[1] == f'segmentations.png, row 2: {right:.1%} of its pixels right' and len(lines) == 2
   assert (tmp_path / 'segmentations.png').stat().st_size > 1000
+
+
+def test_samples_of_images_with_their_own_pixels_have_their_size(monkeypatch):
+  model, attended = complete(Model, tiny_segmenter), []
+  model.attention = lambda cfg, params, batch: (
+    attended.append(batch['images_BYXC'].shape) or jax.numpy.ones((1, 1, 1, 1))
+  )
+  run, _, params = run_and_params()
+  batching = {'name': 'images', 'evaluation': 'windows'}
+  data = pipeline.Config(dataset='segmentation_files', batching=batching, length=8, batch_size=2)
+  objective = segment.Config(classes=5, window=8, base=9)
+  run = dataclasses.replace(run, data=data, objective=objective)
+  monkeypatch.setattr(registry, 'get', lambda name: model)
+  some = small_images.corpus(size=(30, 12))
+  monkeypatch.setattr(segmentations, '_attention_of', lambda a_TS, grid, place: (grid, place))
+  picture, _ = segmentations.segment_images(run, some, params, 2)
+  np.testing.assert_array_equal(picture.image, np.asarray(some.images[8].image))
+  np.testing.assert_array_equal(picture.masks['truth'], some.images[8].labels_YX)
+  assert picture.masks['prediction'].shape == (12, 30) and picture.pixel == (6, 15)
+  assert attended == [(1, 4, 9, 3)] and picture.attention == ((1, 3), (6 / 11, 15 / 29))

@@ -16,6 +16,7 @@ from lmx.objectives import segment
 from lmx.registry import complete
 from lmx.types import Model
 from tests import drawn, tiny_segmenter
+from tests.reference import sliding_windows as reference
 
 tiny = complete(Model, tiny_segmenter)
 
@@ -164,12 +165,44 @@ def test_scales_and_mirrored_images_are_averaged():
   assert float(measured(cfg, params(cfg), one)[0]['nll']) == pytest.approx(nll, rel=1e-4)
 
 
+def test_images_with_their_own_pixels_are_read_by_windows():
+  """Every pixel counts; a restatement of the released evaluation, and the same with the auxiliary classifier."""
+  cfg = segment.Config(classes=C, background='out', window=8, base=10, scales=(0.5, 1.0, 1.5), flip=True)
+  sizes = np.array([(9, 12), (9, 5), (4, 12), (1, 1)], np.int32)
+  one = batch(sizes_B2=sizes)
+  for b, (y, x) in enumerate(sizes):
+    one['images_BYXC'][b, y:], one['images_BYXC'][b, :, x:] = 0, 0
+    one['labels_BYX'][b, y:], one['labels_BYX'][b, :, x:] = -1, -1
+  areas, nll = np.zeros((C, 3)), {'nll': 0.0, 'auxiliary': 0.0}
+  for b, (y, x) in enumerate(sizes[:3]):
+    for term, name in (('nll', ('classifier', 'last_BTD')), ('auxiliary', ('auxiliary', 'auxiliary_BTD'))):
+      network = lambda window_YXC, name=name: logits(cfg, window_YXC[None].astype(np.float32), *name)[0, ..., 1:]
+      image_YXC = one['images_BYXC'][b, :y, :x]
+      scores = reference.scores(network, image_YXC, window=8, base=10, scales=cfg.scales, flip=True)
+      shares, labels = scores / scores.sum(axis=-1, keepdims=True), one['labels_BYX'][b, :y, :x]
+      for place in np.argwhere(labels > 0):
+        nll[term] -= np.log(shares[(*place, labels[tuple(place)] - 1)])
+        if term == 'nll':
+          guess, truth = 1 + int(np.argmax(shares[tuple(place)])), labels[tuple(place)]
+          areas[guess, 1], areas[truth, 2] = areas[guess, 1] + 1, areas[truth, 2] + 1
+          areas[truth, 0] += guess == truth
+  found = totals(cfg, one)
+  np.testing.assert_array_equal(found['areas_BC3'].sum(axis=0), areas)
+  assert found['nll'][0] == pytest.approx(nll['nll'], rel=1e-5)
+  assert found['auxiliary'][0] == pytest.approx(cfg.auxiliary * nll['auxiliary'], rel=1e-5)
+  own, validation = {key: x for key, x in one.items() if key != 'sizes_B2'}, segment.Config(classes=C, background='out')
+  for name, value in totals(validation, own).items():  # other batches are read once, as they are
+    np.testing.assert_array_equal(totals(cfg, own)[name], value)
+
+
 @pytest.mark.parametrize(
   'fields,message',
   [
     ({'background': 'none'}, 'objective.background: unknown "none"'),
     ({'scales': ()}, 'objective.scales: got none'),
     ({'scales': (1.0, 0.0)}, 'objective.scales: got 0.0'),
+    ({'window': 8, 'base': 8000, 'scales': (1.0, 1.5)}, 'objective.scales: got 1.5 .* is 12000 pixels'),
+    ({'base': -1}, 'objective.base: got -1'),
     ({'distances': (-1.0,)}, 'objective.distances: one: got -1.0'),
     ({'auxiliary': -0.1}, 'objective.auxiliary: got'),
   ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import io
 import json
@@ -307,15 +308,17 @@ def test_true_masks_use_data_set_class_ids(loaded, folder, monkeypatch):
     ({'evaluation': 'crop'}, (10_000, 10), ((256, 1), (256, 16))),
     ({'name': 'scenes'}, (60, 64), ((60, 64), (64, 64))),
     ({'evaluation': 'crop', 'length': 35}, (70, 70), ((35, 35), (35, 35))),
+    ({'windows': True}, (300, 20), ((300, 20), (384, 384))),
+    ({'windows': True}, (9000, 4500), ((8192, 4096), (8192, 8192))),
     ({'evaluation': 'crop', 'length': 35}, (70, 72), ((35, 36), (40, 40))),
   ],
 )
 def test_images_are_read_at_a_few_sizes(changes, size, expected):
   dataset = 'generated' if changes.get('name') == 'scenes' else 'segmentation_files'
   length = changes.get('length', 64)
-  batching = {'name': 'images', **{key: x for key, x in changes.items() if key != 'length'}}
+  batching = {'name': 'images', **{key: x for key, x in changes.items() if key not in ('length', 'windows')}}
   data = pipeline.Config(dataset=dataset, batching=batching, length=length)
-  assert segmentation.sizes(data, size) == expected
+  assert segmentation.sizes(data, size, windows='windows' in changes) == expected
 
 
 def test_masks_of_generated_scenes_are_known(loaded):
@@ -334,19 +337,22 @@ def test_masks_of_generated_scenes_are_known(loaded):
     np.testing.assert_array_equal(labels_YX, batches(i // 2)['labels_BYX'][i % 2])
 
 
-@pytest.mark.parametrize('evaluation', ['crop', 'whole'])
+@pytest.mark.parametrize('evaluation', ['crop', 'whole', 'windows'])
 def test_squares_of_an_evaluation_have_the_same_areas_in_predictions(evaluation, loaded):
   """A side of 20 pixels is no multiple of 8, and padding with black would change classes at the border."""
   rng, rows = np.random.default_rng(1), []
   for i in range(3):
-    image = Image.fromarray(rng.integers(0, 256, (20, 20, 3), np.uint8))
-    labels_YX = rng.integers(0, 3, (20, 20), np.uint8)
+    size = (20, 13 + 5 * i) if evaluation == 'windows' else (20, 20)
+    image = Image.fromarray(rng.integers(0, 256, (*size, 3), np.uint8))
+    labels_YX = rng.integers(0, 3, size, np.uint8)
     rows.append({'id': b'%d' % i, 'image': encode(image), 'mask': encode(Image.fromarray(labels_YX))})
   splits = dict.fromkeys(('train', 'valid'), rows)
   corpus = image_corpus.build(splits, segmentation.classes_of(loaded), {'name': 'small_images'})
   batching = {'name': 'images', 'evaluation': evaluation}
   data = pipeline.Config(dataset='segmentation_files', batching=batching, length=20, batch_size=2)
-  run = loaded.run.__class__(**{**vars(loaded.run), 'data': data})
+  windows = {'window': 16, 'base': 22, 'scales': (0.5, 1.0)} if evaluation == 'windows' else {}
+  objective = dataclasses.replace(loaded.run.objective, **windows)
+  run = loaded.run.__class__(**{**vars(loaded.run), 'data': data, 'objective': objective})
   params = init.init_params(run, jax.random.key(0))
   other = loaded.__class__(**{**vars(loaded), 'run': run, 'params': params})
   batches = pipeline.batches(data, corpus, 'valid', pipeline.EVAL_SEED, train=False)

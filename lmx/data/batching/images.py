@@ -1,4 +1,4 @@
-"""Images with masks: random scale, crop and flip in training, one crop or the whole image in evaluation.
+"""Images with masks: random scale, crop and flip in training; one crop, or the whole image, in evaluation.
 
 As the code released with CFNet (Zhang et al. 2019; PyTorch-Encoding, datasets/base.py): the longer side has a random
 length in whole pixels between the `scales` of the base size. The image is interpolated linearly and the mask takes the
@@ -12,6 +12,7 @@ is background in PASCAL VOC, because the mask is padded with its index 0.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -23,9 +24,10 @@ from lmx.data.batching.base import Batches, sizes
 from lmx.errors import InputError, check_choice, check_least, check_range
 
 IMAGES = True
-EVALUATIONS = ('crop', 'whole')
-_LARGEST = 8192  # pixels of a side
-_LONGEST = 4 * _LARGEST  # longer side in pixels of an image that is scaled before it is cropped
+EVALUATIONS = ('crop', 'whole', 'windows')
+LARGEST = 8192  # pixels of a side
+_CANVASES = sorted(side for k in range(8, 14) for side in (2**k, 3 * 2 ** (k - 1)) if side <= LARGEST)  # each a program
+_LONGEST = 4 * LARGEST  # longer side in pixels of an image that is scaled before it is cropped
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Config:
     flip: mirror a training image with probability 1/2.
     blur: blur a training image with probability 1/2, by a Gaussian of a random radius below one pixel.
     evaluation: 'crop' scales the shorter side to `data.eval_length` and reads the central square (the validation of the
-      released code); 'whole' scales the longer side to it and pads the image to a square.
+      released code); 'whole' scales the longer side to it and pads the image to a square; 'windows' keeps the pixels of
+      image and mask, for windows of the objective (the test of the released code).
   """
 
   name: str = 'images'
@@ -60,12 +63,12 @@ class Config:
 def check(data: Any) -> None:
   """Raise InputError if a batch would have more pixels than memory."""
   for name in ('length', 'eval_length'):
-    check_range(f'data.{name}', getattr(data, name), 0, _LARGEST + 1)
+    check_range(f'data.{name}', getattr(data, name), 0, LARGEST + 1)
   base, scale = base_size(data.batching, data.length), data.batching.scales[1]
-  if base * scale > _LARGEST:
+  if base * scale > LARGEST:
     raise InputError(
       f'data.batching.base: got {base}{"" if data.batching.base else ", 13/12 of data.length"}, which is '
-      f'{base * scale:g} pixels at the largest of data.batching.scales, {scale:g}; expected at most {_LARGEST}; set a '
+      f'{base * scale:g} pixels at the largest of data.batching.scales, {scale:g}; expected at most {LARGEST}; set a '
       'smaller base or scale'
     )
 
@@ -105,6 +108,14 @@ def evaluate(cfg: Config, image: Image.Image, mask: Image.Image, length: int) ->
     return _scale_part(image, mask, size, box)
   image, mask = scale_to(image, mask, size)
   return image.crop(box), mask.crop(box)
+
+
+def canvas(size: tuple[int, int]) -> int:
+  """Return the side of the square on which an image of `size` is evaluated with its own pixels; 0 if it is too large.
+
+  The sides are 256, 384, 512, 768, 1,024 and so on, so that few programs are compiled.
+  """
+  return next((side for side in _CANVASES if side >= max(size)), 0)
 
 
 def long_side(size: tuple[int, int], length: int) -> tuple[int, int]:
@@ -147,7 +158,7 @@ class ImageBatches(Batches):
     corpus: see `lmx.data.image_corpus`.
     split: name of the split.
     batch_size: rows of the global batch.
-    length: side of a row in pixels.
+    length: side of a row in pixels, except with evaluation 'windows'.
     cfg: the `data.batching` section.
     seed: seed of the order and the random crops.
     train: endless epochs of random crops; else one pass.
@@ -163,6 +174,7 @@ class ImageBatches(Batches):
     data = corpus.splits[split]
     super().__init__(data, batch_size, length, vocab_size=len(corpus.images), seed=seed, train=train, shuffle=shuffle)
     self._cfg, self._images = cfg, corpus.images
+    self._own_pixels = not train and cfg.evaluation == 'windows'
     self._label_V = image_corpus.numbers(corpus.images.classes.names, corpus.manifest['label_names'])
     examples = len(self._tokens)
     if train and examples < batch_size:
@@ -173,15 +185,39 @@ class ImageBatches(Batches):
   def positions(self) -> int:
     return super().positions() * self.length
 
+  def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
+    """Return the given rows of the batch at `step`; images with their own pixels are on one canvas for the batch."""
+    if not self._own_pixels:
+      return super().__call__(step, rows)
+    example_B, live_B = self._row_examples(step)
+    sized = copy.copy(self)
+    sized.length = max((self._canvas(int(i)) for i in example_B[live_B]), default=1)  # of the rows on all hosts
+    return super(ImageBatches, sized).__call__(step, rows)
+
+  def _canvas(self, number: int) -> int:
+    name, size = self._images.size(int(self._tokens[number]))
+    if not (side := canvas(size)):
+      raise InputError(
+        f'{name}: got {size[0]} x {size[1]} pixels with data.batching.evaluation "windows"; expected at most {LARGEST} '
+        'on a side; scale the image and its mask'
+      )
+    return side
+
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray) -> dict[str, np.ndarray]:
     B, side = len(example_B), self.length
     images_BYXC = np.zeros((B, side, side, 3), np.uint8)
     labels_BYX = np.full((B, side, side), -1, np.int32)
+    sizes_B2 = np.ones((B, 2), np.int32)
     for b in np.flatnonzero(live_B):
       image, labels_YX = self._read_row(epoch, int(example_B[b]))
       images_BYXC[b, : image.height, : image.width] = np.asarray(image)
       labels_BYX[b, : image.height, : image.width] = labels_YX
-    return dict(images_BYXC=images_BYXC, labels_BYX=labels_BYX, row_weights_B=live_B.astype(np.float32))
+      sizes_B2[b] = labels_YX.shape
+    batch: dict[str, np.ndarray] = dict(images_BYXC=images_BYXC, labels_BYX=labels_BYX)
+    batch['row_weights_B'] = live_B.astype(np.float32)
+    if self._own_pixels:
+      batch['sizes_B2'] = sizes_B2
+    return batch
 
   def _read_row(self, epoch: int, number: int) -> tuple[Image.Image, np.ndarray]:
     example = self._images[int(self._tokens[number])]
@@ -189,7 +225,7 @@ class ImageBatches(Batches):
     if self._train:
       rng = noise.generator(self._seed, f'images {self._split}', epoch, number)
       image, mask = augment(self._cfg, image, mask, self.length, rng)
-    else:
+    elif not self._own_pixels:
       image, mask = evaluate(self._cfg, image, mask, self.length)
     return image, self._label_V[np.asarray(mask)]
 
@@ -197,4 +233,6 @@ class ImageBatches(Batches):
 def _describe(cfg: Config, length: int) -> str:
   if cfg.evaluation == 'crop':
     return f'central crops of {length} pixels of images with that shorter side'
+  if cfg.evaluation == 'windows':
+    return 'images and masks with their own pixels'
   return f'whole images with a longer side of {length} pixels'

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 import jax
 import numpy as np
+from PIL import Image
 
 from lmx import objectives
 from lmx.config import schema
 from lmx.data import pipeline
+from lmx.data.batching import images
 from lmx.data.corpus import Corpus
 from lmx.errors import InputError
 from lmx.evaluation import evaluate
@@ -37,7 +39,8 @@ def segment_images(run: schema.Run, corpus: Corpus, params: Params, count: int) 
   """Return the first images of the evaluated split with truth, prediction and, from a head with attention, the weights
   of one pixel, averaged over heads.
 
-  The pixel is the one that is farthest from any object if the batch has `distance_BYX`, else the middle one.
+  The pixel is the one that is farthest from any object if the batch has `distance_BYX`, else the middle one. For the
+  attention, images with their own pixels are scaled to `objective.base`.
   """
   model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
   batches = pipeline.batches(evaluate.final_data(run), corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
@@ -48,19 +51,27 @@ def segment_images(run: schema.Run, corpus: Corpus, params: Params, count: int) 
   for b, image_YXC in enumerate(batch['images_BYXC']):
     one = {name: x[b : b + 1] for name, x in batch.items()}  # attention on several large images needs much memory
     predicted, _ = jax.device_get(predict(run.objective, model, run.measured, params, one, ()))
-    masks = {'truth': batch['labels_BYX'][b], 'prediction': predicted['classes_BYX'][0]}
-    Y, X, _ = image_YXC.shape
+    Y, X = batch['sizes_B2'][b].tolist() if 'sizes_B2' in batch else image_YXC.shape[:2]
+    image_YXC = image_YXC[:Y, :X]
+    masks = {'truth': batch['labels_BYX'][b, :Y, :X], 'prediction': predicted['classes_BYX'][0, :Y, :X]}
     pixel, attention_YX = (Y // 2, X // 2), None
     if 'distance_BYX' in batch:
       row, column = np.unravel_index(np.argmax(batch['distance_BYX'][b]), (Y, X))
       pixel = int(row), int(column)
     if attend is not None:
       with contextlib.suppress(InputError):  # a head without attention
-        a_TS = np.asarray(attend(run.measured, params['model'], one)[0].mean(axis=0))
+        attended = _at_scale_1(run, image_YXC) if 'sizes_B2' in batch else image_YXC
+        a_TS = np.asarray(attend(run.measured, params['model'], one | {'images_BYXC': attended[None]})[0].mean(axis=0))
         place = pixel[0] / max(Y - 1, 1), pixel[1] / max(X - 1, 1)
-        attention_YX = _attention_of(a_TS, model.grid(run.measured, Y, X), place)
+        attention_YX = _attention_of(a_TS, model.grid(run.measured, *attended.shape[:2]), place)
     pictures.append(plots.Picture(image_YXC, masks, attention_YX, pixel))
   return pictures
+
+
+def _at_scale_1(run: schema.Run, image_YXC: np.ndarray) -> np.ndarray:
+  """Return the image at scale 1 of `objective.base`, because attention at its own size may need much memory."""
+  image = Image.fromarray(image_YXC)
+  return np.asarray(image.resize(images.long_side(image.size, run.objective.sampling.base), Image.Resampling.BILINEAR))
 
 
 def _attention_of(a_TS: np.ndarray, grid: tuple[int, int], place: tuple[float, float]) -> np.ndarray:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lmx.data import labels, noise, pipeline
+from lmx.data import image_corpus, labels, noise, pipeline
 from lmx.data.batching import images
 from lmx.errors import InputError
-from tests.small_images import corpus
+from tests.small_images import CLASSES, corpus, row
 
 
 def data(length=8, batch_size=2, **fields):
@@ -111,6 +111,31 @@ def test_whole_images_are_padded():
   assert labels_YX.tolist() == [[0, 0, 1, 1, 1, 1]] * 4 + [[-1] * 6] * 2
   tall = batches(data(length=6, batching={'evaluation': 'whole'}), corpus(size=(4, 8)), train=False)
   assert (tall(0)['labels_BYX'][0][:, 3:] == -1).all()
+
+
+def test_images_with_their_own_pixels_share_a_canvas_in_each_batch():
+  rows = [row('small', (12, 8)), row('wide', (300, 8)), row('tall', (8, 500))]
+  some = image_corpus.build({'train': rows, 'valid': rows}, CLASSES, {'name': 'small_images'})
+  stream = batches(data(batching={'evaluation': 'windows'}), some, train=False)
+  assert stream.protocol == ('images and masks with their own pixels',)
+  for step, shown in enumerate(([0, 1], [2])):
+    batch, side = stream(step), (384, 512)[step]
+    assert batch['images_BYXC'].shape == (2, side, side, 3) and batch['labels_BYX'].shape == (2, side, side)
+    assert batch['index_B'].tolist() == (shown + [-1])[:2] and batch['sizes_B2'].min() > 0
+    for b, number in enumerate(shown):
+      example = some.images[number]
+      width, height = example.image.size
+      assert batch['sizes_B2'][b].tolist() == [height, width]
+      np.testing.assert_array_equal(batch['images_BYXC'][b, :height, :width], np.asarray(example.image))
+      np.testing.assert_array_equal(batch['labels_BYX'][b, :height, :width], example.labels_YX)
+      assert (batch['labels_BYX'][b, height:] == -1).all() and not batch['images_BYXC'][b, :, width:].any()
+  one_host = stream(0, slice(0, 1))
+  assert one_host['images_BYXC'].shape == (1, 384, 384, 3)  # the other host's image is the larger one
+  assert 'sizes_B2' not in batches(data(batching={'evaluation': 'windows'}), some)(0)
+  rows[0] = row('long', (8200, 1))
+  some = image_corpus.build({'train': rows, 'valid': rows}, CLASSES, {'name': 'small_images'})
+  with pytest.raises(InputError, match='long: got 8200 x 1 pixels'):
+    batches(data(batching={'evaluation': 'windows'}), some, train=False)(0)
 
 
 def test_label_ids_match_the_run():
