@@ -15,12 +15,21 @@ from typing import Any
 import jax
 import numpy as np
 
+from lmx.errors import InputError
 from lmx.runs.restore import RestoredRun
 from lmx.scoring import masked
 from lmx.scoring import rows as row_batches
 from lmx.scoring.program import compiled
 from lmx.scoring.rows import Done, Row, Scored
 from lmx.types import Array, Batch, Features, Model, Params
+
+LONGEST = 4096  # tokens that a row may have: all attend to one another in both streams, which takes gigabytes
+
+
+def check_length(row: Row) -> None:
+  """Raise InputError if a row has more than `LONGEST` tokens."""
+  if (length := len(row.context_S) + len(row.ids_T)) > LONGEST:
+    raise InputError(f'{row.name}: got {length:,} tokens; expected at most {LONGEST:,}, read at once; divide it')
 
 
 def _scored(model: Model, cfg: Any, params: Params, batch: Batch) -> Array:

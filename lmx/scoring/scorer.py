@@ -221,7 +221,10 @@ class RunScorer(Scorer):
     row = Row(ids, self._before(len(ids)), name)
     if self.method == 'causal':
       causal.check_length(row, self.positions)
-    elif self.method != 'left_to_right':
+      return row
+    if self.method in ('left_to_right', 'permutation_pll'):
+      permutation.check_length(row)
+    if self.method != 'left_to_right':
       masked.read(self.loaded, row)
     return row
 

@@ -274,6 +274,9 @@ def test_bad_texts_are_refused_by_their_line_before_any_is_scored():
       scores(scorer, ['a', text])
   with pytest.raises(InputError, match='--context: got a text without a token'):
     scorer.read_context('')
+  for method in ('left_to_right', 'permutation_pll'):
+    with pytest.raises(InputError, match='line 2: got 5,000 tokens; expected at most 4,096'):
+      scores(RunScorer(load('xlnet', LETTERS), method=method), ['a', 'a ' * 5000])
 
 
 def test_scores_that_are_not_finite_are_refused():
