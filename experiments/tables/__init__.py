@@ -82,7 +82,8 @@ class Row(NamedTuple):
     note: further conditions of the metric.
     statistic: MEAN, BEST or MEDIAN over the run's seeds, as the paper reports it. BEST is by the metric itself.
     tries: runs with other settings. Of `run` and these, the one with the lowest mean validation loss over seeds counts.
-    highest: the try with the best metric, by the statistic over seeds, counts instead, for papers that choose by it.
+    chosen: name of the file, as in `file`, by whose metric the try is chosen instead: the best by the statistic over
+      seeds.
     outside: why our metric is not in the interval of the published one, where the reason is known.
     options: in a study, the --options with which only this row and its run are left, without a choice.
   """
@@ -97,7 +98,7 @@ class Row(NamedTuple):
   note: str = ''
   statistic: str = MEAN
   tries: tuple[str, ...] = ()
-  highest: bool = False
+  chosen: str = ''
   outside: str = ''
   options: str = ''
 
@@ -291,6 +292,7 @@ METRICS = {
   'span_f1': Metric('span_f1', 'F1 of spans', ('F1', 'F1 (fine-tune)', 'F1 (feature-based)'), band=0.5),
   'bleu': Metric('bleu_tokenised', 'BLEU of Moses tokens', ('BLEU', 'BLEU after unk replace'), band=0.5),
   'sacrebleu': Metric('bleu', 'BLEU (sacreBLEU)', ('BLEU',), band=0.5),
+  'bleu_international': Metric('bleu_international', 'BLEU of mteval-v14 tokens', ('BLEU',), band=0.5),
   'aer': Metric('alignment_error_rate', 'alignment error rate', ('AER',), band=0.02, lower=True),
   'bleu_lower': Metric('bleu_tokenised_lower', 'BLEU of lower-cased tokens', ('BLEU',), band=0.5),
   'analogies': Metric(

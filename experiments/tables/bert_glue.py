@@ -64,7 +64,7 @@ def best(
 ) -> Row:
   """Return the row with the best of the four learning rates on the validation split."""
   tries = tuple(f'{run}_{rate}' for rate in RATES[1:])
-  return Row(id, run, metric, file, differs=differs, note=note, statistic=statistic, tries=tries, highest=True)
+  return Row(id, run, metric, file, differs=differs, note=note, statistic=statistic, tries=tries, chosen=file)
 
 
 def _server(size: str) -> list[Row]:

@@ -49,14 +49,15 @@ def _run(size: str, task: str, batch: int, rate: str) -> Run:
 def _row(size: str, column: str) -> Row:
   task, metric = _COLUMNS[column]
   first, *others = (_name(size, task, *point) for point in _GRID)
+  file = 'valid_mismatched' if column == 'mnli_mm' else 'results'
   return Row(
     f'bert/small/{size}/{column}',
     first,
     metric,
-    'valid_mismatched' if column == 'mnli_mm' else 'results',
+    file,
     differs="printed: GLUE's test server; ours: the validation split, on which batch and rate are chosen",
     tries=tuple(others),
-    highest=True,
+    chosen=file,
   )
 
 

@@ -138,7 +138,7 @@ TABLE = Table(
       for name, (arg, length, best) in _LONGER.items()
     ),
     WIKITEXT103_BASE,
-    *(run for run in awd_lstm_scales.TABLE.runs if 'wikitext103' in run.name),
+    *(run for run in awd_lstm_scales.TABLE.runs if 'wikitext103' in run.name and run.config),
     *(
       Run(
         name,

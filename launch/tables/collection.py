@@ -129,7 +129,14 @@ def collect(table: Table, rows: list[Row], plan: plans.Plan) -> list[RowResult]:
       one.seeds.clear()
     return one
 
-  return [_choose_try([collect_run(row, runs[name]) for name in row.runs]) for row in rows]
+  def collect_row(row: Row) -> RowResult:
+    tries = [collect_run(row, runs[name]) for name in row.runs]
+    if not row.tries or row.chosen in ('', row.file):
+      return _choose_try(tries, tries)
+    choice = row._replace(id='', file=row.chosen)  # of another split than the printed metric
+    return _choose_try(tries, [collect_run(choice, runs[name]) for name in row.runs])
+
+  return [collect_row(row) for row in rows]
 
 
 def _compare_seeds(results: list[SeedResult]) -> str:
@@ -163,18 +170,20 @@ def _settings(where: pathlib.Path) -> dict[str, Any]:
   }
 
 
-def _choose_try(tries: list[RowResult]) -> RowResult:
-  """Return the try with the lowest mean validation loss over seeds, or the best metric, if all are done."""
+def _choose_try(tries: list[RowResult], scores: list[RowResult]) -> RowResult:
+  """Return the try with the best of `scores`, or the lowest mean validation loss over seeds, if all are done."""
   if len(tries) == 1:
     return tries[0]
-  if all(one.state == DONE for one in tries):
-    if tries[0].row.highest:
-      best = min if METRICS[tries[0].row.metric].lower else max
-      return best(tries, key=lambda one: one.value)
-    return min(tries, key=lambda one: statistics.fmean(result.loss for result in one.seeds))
-  problems = [problem for one in tries for problem in one.problems]
-  begun = any(one.begun or one.seeds for one in tries)
-  return RowResult(tries[0].row, tries[0].expected_seeds, [], problems, begun, tries[0].run)
+  everything = list({id(one): one for one in (*tries, *scores)}.values())
+  row = tries[0].row
+  if all(one.state == DONE for one in everything):
+    if not row.chosen:
+      return min(tries, key=lambda one: statistics.fmean(result.loss for result in one.seeds))
+    best = min if METRICS[row.metric].lower else max
+    return tries[best(range(len(tries)), key=lambda i: scores[i].value)]
+  problems = list(dict.fromkeys(problem for one in everything for problem in one.problems))
+  begun = any(one.begun or one.seeds for one in everything)
+  return RowResult(row, tries[0].expected_seeds, [], problems, begun, tries[0].run)
 
 
 def _locate(
@@ -300,7 +309,7 @@ def _read(row: Row, seed: int | None, where: pathlib.Path, result: RowResult) ->
     result.problems.append(str(error))
     return
   loss = _number(about.get('validation_loss'))
-  if row.tries and not row.highest and math.isnan(loss):
+  if row.tries and not row.chosen and math.isnan(loss):
     result.problems.append(f'{results} has no validation loss, by which the try that counts is chosen')
     return
   seconds, device = _number(about.get('training_seconds')), str(about.get('device', ''))

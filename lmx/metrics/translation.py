@@ -35,7 +35,7 @@ from lmx.metrics.metric import Metric
 
 METRICS = tuple(  # shown with their signatures (lmx/evaluation/translation.py)
   Metric(name, True, ',.2f', shown=False)
-  for name in ('bleu', 'bleu_tokenised', 'bleu_tokenised_lower', 'chrf', 'bleu_lower')
+  for name in ('bleu', 'bleu_tokenised', 'bleu_tokenised_lower', 'chrf', 'bleu_lower', 'bleu_international')
 )
 
 _COMPOUND = re.compile(r'(\S)-(\S)')
@@ -333,6 +333,7 @@ def compute_metrics(
   """Return all metrics of a translated corpus, as in `results.json`, each with its signature.
 
   'bleu_lower' and 'bleu_tokenised_lower' (Multi30k's convention) are for runs that lower-case their text.
+  'bleu_international' has the tokens of mteval-v14, as t2t-bleu of tensor2tensor (utils/bleu_hook.py).
 
   Args:
     hypotheses: translations.
@@ -361,6 +362,9 @@ def compute_metrics(
     'chrf': score,
     'chrf_signature': signature,
   }
+  if bleu_tokens(sides[1], references) == '13a':
+    international = bleu(hypotheses, references, lower_case=lower_case, tokens='intl')
+    metrics |= {'bleu_international': international.score, 'bleu_international_signature': international.signature}
   if len(sides[1]) == 2 and not writing_systems.is_unspaced(references, sides[1]):
     split = compounds == 'always' or (compounds == 'en_de' and tuple(sides) == ('en', 'de'))
     lower = {'lower_case': True, 'normalise': True}

@@ -180,6 +180,10 @@ def test_every_corpus_metric():
   assert found['bleu_tokenised'] == translation.tokenised_bleu(GERMAN, OTHERS, split_compounds=True).score
   lower = translation.tokenised_bleu(GERMAN, OTHERS, split_compounds=False, lower_case=True, normalise=True)
   assert (found['bleu_tokenised_lower'], found['bleu_tokenised_lower_signature']) == lower[:2]
+  international = translation.bleu(GERMAN, OTHERS, tokens='intl')
+  assert (found['bleu_international'], found['bleu_international_signature']) == international[:2]
+  assert 'tok:intl' in found['bleu_international_signature']
+  assert 'bleu_international' not in translation.compute_metrics(['猫'], ['猫'], sides=('en', 'zh'))
   assert [part['sentences'] for part in found['bleu_by_length']] == [1, 1, 1]
   assert not [name for name in translation.compute_metrics(CATS, MATS) if 'tokenised' in name or 'length' in name[4:]]
 

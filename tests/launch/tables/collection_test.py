@@ -135,10 +135,10 @@ def test_trial_of_lowest_validation_loss_counts(tmp_path):
 
 def test_trial_of_highest_metric_counts_on_the_measured_split(tmp_path):
   table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
-  found = collection.collect(table, [table.rows[0]._replace(highest=True)], plan)[0]
+  found = collection.collect(table, [table.rows[0]._replace(chosen='results')], plan)[0]
   assert (found.run, found.state, found.value) == ('low', collection.DONE, pytest.approx(85.0))
   (tmp_path / 'low/seed0/results.json').write_text('{"accuracy": 0.4, "split": "test"}')  # no loss is needed
-  assert collection.collect(table, [table.rows[0]._replace(highest=True)], plan)[0].run == 'high'
+  assert collection.collect(table, [table.rows[0]._replace(chosen='results')], plan)[0].run == 'high'
 
 
 @pytest.mark.parametrize(
@@ -161,12 +161,23 @@ def test_statistic_over_seeds_is_the_rows(tmp_path, metric, statistic, value, te
   assert found.value == pytest.approx(value) and report._ours(found, 2) == text
 
 
+def test_trial_is_chosen_by_the_metric_of_another_file(tmp_path):
+  table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
+  row = table.rows[0]._replace(chosen='valid')
+  for name, value in (('low', 0.5), ('high', 0.75)):
+    for seed in range(2):
+      assert collection.collect(table, [row], plan)[0].state == collection.PART, 'not before all are there'
+      (tmp_path / f'{name}/seed{seed}/valid.json').write_text(json.dumps({'accuracy': value, 'split': 'valid'}))
+  found = collection.collect(table, [row], plan)[0]
+  assert (found.run, found.value) == ('high', pytest.approx(65.0)), 'the metric is that of the row'
+
+
 def test_trial_of_the_lowest_error_is_the_best(tmp_path):
   table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
   for file in tmp_path.glob('*/seed*/results.json'):
     record = json.loads(file.read_text())
     file.write_text(json.dumps({**record, 'error_percent': 100 * (1 - record['accuracy'])}))
-  row = table.rows[0]._replace(metric='error', highest=True)
+  row = table.rows[0]._replace(metric='error', chosen='results')
   assert collection.collect(table, [row], plan)[0].run == 'low'
   worst = row._replace(statistic='median')
   assert collection.collect(table, [worst], plan)[0].value == pytest.approx(15.0)
