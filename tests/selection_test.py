@@ -90,7 +90,7 @@ def test_bleu_selects_only_where_validations_translate():
 
 
 def test_plateau_of_a_run_of_an_earlier_version_follows_its_loss(tmp_path):
-  now = resolve.load(PAIRS, ['train.best_by=accuracy'])
+  now = resolve.load(PAIRS, ['train.best_by=accuracy', 'train.patience_form=best', 'optim.stop_lr=0'])
   assert now.semantics.plateau_score == 1 and now.optim.plateau_by == 'score'
   old = now.to_dict()
   for section, names in (
@@ -106,3 +106,48 @@ def test_plateau_of_a_run_of_an_earlier_version_follows_its_loss(tmp_path):
   assert continued.optim.plateau_by == 'loss' and continued.semantics.plateau_score == 0
   assert resolve.digest(continued) == resolve.digest(old) != resolve.digest(now)
   assert 'plateau_score' not in resolve.load(PAIRS, ['train.best_by=loss']).semantics
+
+
+# experiment -> settings that its source has for the choice of the checkpoint, of the plateau and of the end
+RELEASED = {
+  'esim/snli.py:base': {'train.best_by': 'headline', 'train.patience': 5, 'optim.threshold': 1e-4},
+  'esim/snli.py:chen': {
+    'train.best_by': 'headline',
+    'train.patience': 0,
+    'train.ties': 'later',
+    'optim.patience': 0,
+    'optim.factor': 0.5,
+    'optim.threshold': 0.0,
+    'optim.restore_best': True,
+    'optim.max_reductions': 7,
+  },
+  'bcn/sst.py:sst5_elmo': {'train.best_by': 'accuracy', 'train.patience': 5},
+  'elmo/conll2003.py:elmo': {'train.best_by': 'headline', 'train.patience': 25},
+  'srl_lstm/conll2005.py:base': {'train.best_by': 'headline', 'train.patience': 0},
+  'srl_lstm/conll2012.py:elmo': {'train.best_by': 'headline', 'train.patience': 200},
+  'bidaf/squad.py:elmo': {'train.best_by': 'f1', 'train.patience': 0, 'evaluation.which': 'best'},
+  'bidaf/squad.py:seo': {'evaluation.which': 'last'},
+  'cfnet/ade20k.py:resnet50': {'train.best_by': 'pixel_accuracy_miou', 'evaluation.which': 'best'},
+  'glue_bilstm/tasks.py:cola': {
+    'objective.metric': 'matthews',
+    'train.best_by': 'headline',
+    'train.patience': 5,
+    'train.patience_form': 'recent',
+    'optim.threshold': 0.0,
+    'optim.stop_lr': 1e-6,
+  },
+  'glue_bilstm/tasks.py:cola,fidelity=paper': {'train.patience_form': 'best', 'optim.stop_lr': 1e-5},
+  'glue_bilstm/tasks.py:mrpc': {'train.best_by': 'accuracy_f1'},
+  'glue_bilstm/tasks.py:stsb': {'objective.metric': 'pearson', 'train.best_by': 'headline'},
+  'gpt/tasks.py:story_cloze': {'train.best_by': 'accuracy', 'evaluation.which': 'best'},
+  'gpt/tasks.py:stsb': {'train.best_by': 'loss', 'evaluation.which': 'last'},
+  'xlnet/tasks.py:stsb': {'train.best_by': 'pearson', 'train.eval_every': 600, 'evaluation.which': 'best'},
+  'xlnet/tasks.py:rte': {'train.best_by': 'loss', 'evaluation.which': 'last'},
+  'bert/tasks.py:rte': {'train.best_by': 'loss', 'evaluation.which': 'last'},
+}
+
+
+def test_recipes_select_as_their_sources_do():
+  for path, expected in RELEASED.items():
+    found = resolve.flatten(resolve.load(f'experiments/{path}'))
+    assert {key: found[key] for key in expected} == expected, path

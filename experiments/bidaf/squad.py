@@ -25,10 +25,13 @@ Recipe of `base` and `elmo`: Adadelta at rate 1, 45 questions, 24 epochs (docume
 0.999 in evaluation, answers of at most 17 words, no penalty on the mix of ELMo's layers. `seo`: rate 0.5, 60 questions,
 12 epochs (section 4 of its paper, from memory).
 
+The F1 of the answers on the validation split selects the checkpoint of `base` and `elmo` (ablate_elmo_model.py, line
+41; docqa/trainer.py, lines 623 to 629). `seo` evaluates the last one (allenai/bi-att-flow, basic/main.py, lines 104 to
+127, and basic/graph_handler.py, lines 44 to 51).
+
 The paper's words have frozen GloVe 840B.300d vectors: option `fixed` with --config.data.vectors=FILE. Deviations:
 without it embeddings are newly initialised and learned, so expect lower metrics; passages are read in windows of
-399 words, 128 apart; the checkpoint with the lowest validation loss is evaluated, not the highest F1; words come from
-lmx's tokenizer.
+399 words, 128 apart; words come from lmx's tokenizer.
 """
 
 from __future__ import annotations
@@ -55,13 +58,14 @@ def get_config(variant, options):
     'objective': {'name': 'span'},
     'data': recipe.data('squad_files' if options.data == 'own' else options.data, 50),
     'optim': recipe.ADADELTA,
-    'train': {'epochs': 24, 'eval_every': 1200, 'log_every': 30},
+    'train': {'epochs': 24, 'eval_every': 1200, 'best_by': 'f1', 'log_every': 30},
     'evaluation': recipe.ANSWERS,
   }
   place = elmo.place(variant, options.place, 'both')
   size = elmo.task(options.bilm, place, options.fine_tune)
   if variant == 'seo':
     size = {'model': {'variant': 'seo'}, 'data': {'batch_size': 60}, 'optim': {'lr': 0.5}, 'train': {'epochs': 12}}
+    size |= {'evaluation': {'which': 'last'}}
   if options.fixed:
     size = elmo.fix_words(size)
   tiny = config.merge(elmo.tiny(place, spelled=True), recipe.tiny())

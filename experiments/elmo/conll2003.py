@@ -12,12 +12,11 @@ DIR holds eng.train, eng.testa and eng.testb. `elmo` adds the biLM of the run in
 tagger: `elmo,bilm=original`, medium, small or mini; `elmo,place=output` or `both`; `elmo,fine_tune` trains the biLM
 too. The settings are AllenNLP's (training_config/ner_elmo.jsonnet): embeddings of 50, 128 character filters of width 3,
 two layers of 200 cells each way, dropout 0.5, a CRF, lambda 0.1, 64 sentences, Adam at 0.001, gradient norm at most 5,
-75 epochs, patience 25. With --config.data.vectors=FILE its embeddings start from Senna's directory (the paper) or
-glove.6B.50d.txt (AllenNLP).
+75 epochs, patience 25; the F1 of spans selects the checkpoint (line 97). With --config.data.vectors=FILE its embeddings
+start from Senna's directory (the paper) or glove.6B.50d.txt (AllenNLP).
 
 Deviations: without data.vectors embeddings are newly initialised, so expect lower metrics; words keep their case,
-and a word without a vector takes its lower-case form's; the checkpoint with the lowest validation loss is evaluated,
-not the highest F1; labels are BIO, not BIOUL.
+and a word without a vector takes its lower-case form's; labels are BIO, not BIOUL.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def get_config(variant, options):
       'length': 128,
     },
     'optim': {'optimizer': 'adam', 'lr': 1e-3, 'clip_norm': 5.0},
-    'train': {'epochs': 75, 'patience': 25, 'log_every': 50},
+    'train': {'epochs': 75, 'patience': 25, 'best_by': 'headline', 'log_every': 50},
   }
   place = recipe.place(variant, options.place, 'input')
   size = recipe.task(options.bilm, place, options.fine_tune)

@@ -12,7 +12,8 @@ its tasks are evaluated on the validation split, or with --config.evaluation.spl
 
 No paper reports ESIM without ELMo on these tasks. The tasks are small and there are no pre-trained word vectors. So the
 model is half as wide as on SNLI, and a word has an embedding of 100 and a character vector. --config.data.vectors=FILE
-gives vectors of width 100, or of width E with --config.model.E=E. Otherwise as snli.py.
+gives vectors of width 100, or of width E with --config.model.E=E. The task's metric selects the checkpoint and halves
+the rate. Otherwise as snli.py.
 """
 
 from __future__ import annotations

@@ -11,17 +11,21 @@
 
 DIR holds snli_1.0_train.txt and so on. `base` and `elmo` have the settings of Peters et al.'s
 appendix: layers of 300, dropout 0.5 of the input of both LSTM layers, with one mask per text, and of both
-head layers, Adam at 4e-4, halved when validation does not improve, gradient norm at most 5, batches of 32. `elmo` adds
+head layers, Adam at 4e-4, gradient norm at most 5, batches of 32. Validation accuracy selects the checkpoint and halves
+the rate when it does not improve, as in AllenNLP (allennlp-models, training_config/pair_classification/esim.jsonnet,
+lines 87 to 96); five epochs without a new best end the run. `elmo` adds
 the biLM of the run in train.init_from at the input and the output of the encoding, its layers normalised, lambda 0.001,
 dropout 0.5 after the attention, L2 of 1e-4 on matrices: `elmo,place=input` or `output`; `elmo,bilm=medium`,
 small or mini; `elmo,mix=last`; `elmo,mix_l2=1.0`; `elmo,fine_tune`. `chen` is the model as Chen et al. released it
-(lukecq1231/nli): a head with tanh, dropout of single elements, no decay, gradient norm at most 10.
+(lukecq1231/nli): a head with tanh, dropout of single elements, no decay, gradient norm at most 10. Each epoch without a
+new best accuracy halves the rate and restores the best parameters; more than seven halvings end the run
+(scripts/ESIM/main.py, lines 909 to 930). The release has no limit of 75 epochs.
 
 --config.data.vectors=FILE gives the papers' word vectors, GloVe 840B.300d; option `fixed` freezes them, as in Peters et
 al.
 
-Deviations: without data.vectors embeddings are newly initialised; the learning rate is halved and the checkpoint chosen
-by validation loss, not accuracy; texts over 100 words are truncated (Chen et al. skip such pairs in training).
+Deviations: without data.vectors embeddings are newly initialised; texts over 100 words are truncated (Chen et al. skip
+such pairs in training).
 """
 
 from __future__ import annotations

@@ -13,13 +13,13 @@
 
 DIR holds train-set, dev-set, test-wsj and test-brown (lmx/data/builders/descriptions.md). The settings follow the
 released code (config/srl_config.json): embeddings of 100 for words and the predicate bit, eight layers of 300 cells,
-dropout 0.1, 80 sentences, Adadelta with rho 0.95 at a rate of 1, gradient norm at most 1, 500 epochs. `elmo` adds the
-biLM of the run in train.init_from, with the options of conll2012.py. With --config.data.vectors=glove.6B.100d.txt word
-embeddings start from GloVe, as in the paper.
+dropout 0.1, 80 sentences, Adadelta with rho 0.95 at a rate of 1, gradient norm at most 1, 500 epochs. The F1 of spans
+selects the checkpoint (python/neural_srl/shared/evaluation.py, lines 52 to 56 and 125 to 127; python/train.py, line
+34). `elmo` adds the biLM of the run in train.init_from, with the options of conll2012.py. With
+--config.data.vectors=glove.6B.100d.txt word embeddings start from GloVe, as in the paper.
 
 Deviations: as for the model; without data.vectors embeddings are newly initialised, so expect lower metrics;
-training words that GloVe lacks have their own embeddings; sentences over 100 words are also trained on; the checkpoint
-with the lowest validation loss is evaluated, not the highest F1.
+training words that GloVe lacks have their own embeddings; sentences over 100 words are also trained on.
 """
 
 from __future__ import annotations

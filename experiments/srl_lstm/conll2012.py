@@ -14,10 +14,11 @@ train.init_from at the input of the first layer: `elmo,bilm=original`, medium, s
 `both`; `elmo,mix_l2=1` is lambda of the mix, 0.001 by default, and `elmo,mix=last` reads only the last layer;
 `elmo,fine_tune` trains the biLM too. The settings are AllenNLP's (training_config/semantic_role_labeler_elmo.jsonnet):
 80 sentences, Adadelta with rho 0.95, each element of the gradient at most 1, dropout 0.1 of ELMo, 500 epochs, patience
-200. With --config.data.vectors=glove.6B.100d.txt word embeddings start from GloVe, as in the paper.
+200. The F1 of spans selects the checkpoint (allennlp-models, training_config/structured_prediction/srl_elmo.jsonnet,
+line 62). With --config.data.vectors=glove.6B.100d.txt word embeddings start from GloVe, as in the paper.
 
 Deviations: as for the model; without data.vectors embeddings are newly initialised, so expect lower metrics; with
-ELMo words keep their case; the checkpoint with the lowest validation loss is evaluated, not the highest F1.
+ELMo words keep their case.
 """
 
 from __future__ import annotations

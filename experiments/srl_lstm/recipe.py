@@ -46,7 +46,7 @@ def settings(
       'length': length,
     },
     'optim': {'optimizer': 'adadelta', 'lr': 1.0, 'rms_decay': 0.95, **optim},
-    'train': {'epochs': 500, 'log_every': 50, **train},
+    'train': {'epochs': 500, 'best_by': 'headline', 'log_every': 50, **train},
   }
   size = recipe.task(options.bilm, place, options.fine_tune)
   one_length = {'length': 24, 'batching': {'buckets': ()}}  # one compilation

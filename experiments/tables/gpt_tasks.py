@@ -40,9 +40,9 @@ def _run(task: str, row: str = 'full') -> Run:
     'lstm_aux_lm': from_run('gpt/books_lstm'),
   }.get(row, from_run('imported/gpt'))
   more = {
-    'mnli': (measured('valid_mismatched', '--which=last'),),
+    'mnli': (measured('valid_mismatched'),),
     'race': tuple(
-      f'evaluate --workdir={{dir}} --which=last --config=experiments/gpt/tasks.py:race,level={level} --split=test '
+      f'evaluate --workdir={{dir}} --config=experiments/gpt/tasks.py:race,level={level} --split=test '
       f'--config.{manual_dir("race")} --no-baselines --output={{dir}}/{level}.json'
       for level in ('middle', 'high')
     ),

@@ -41,9 +41,13 @@ tokens). Neither names settings for the rest: 32 rows, 2e-5, 3 epochs, a tenth o
 dropout 0.1, epsilon 1e-6, clipping at 1, no decay of rates by layer. With weight decay the released code has no bias
 correction, which `adam=corrected` brings back; without, it is TensorFlow's Adam.
 
-Sets without a validation file (IMDb, Zhang et al.'s) are trained on all training rows, and the last parameters are
-evaluated. Options `epochs` (0 keeps the updates above), `lr` (0 keeps the rates above), and `level` of RACE: `middle`
-is RACE-M, `high` RACE-H, as in
+STS-B is validated every 600 updates, and Pearson's correlation selects the checkpoint (README.md, lines 143, 164 and
+174; run_classifier.py, lines 771 and 792). Sets without a validation file (IMDb, Zhang et al.'s) are trained on all
+training rows; of them and the other tasks the last parameters are evaluated. The release selects IMDb's by the test
+split (README.md, line 202).
+
+Options `epochs` (0 keeps the updates above), `lr` (0 keeps the rates above), and `level` of RACE: `middle` is RACE-M,
+`high` RACE-H, as in
 `lmx evaluate --workdir=runs/race --config=experiments/xlnet/tasks.py:race,level=high --config.data.manual_dir=DIR`.
 """
 
@@ -117,6 +121,9 @@ def get_config(variant, options):
       'baselines': False,
     },
   }
+  if variant == 'stsb':
+    base['train'] |= {'eval_every': 600, 'best_by': 'pearson'}
+    base['evaluation'] |= {'which': 'best'}
   return config.merge(base, _task(variant, options.level), glue.tiny() if variant == 'tiny' else {})
 
 

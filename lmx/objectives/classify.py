@@ -31,6 +31,7 @@ METRICS = (
   MACRO_F1,
   Metric('f1', True, headline=',.3f'),
   Metric('matthews', True, headline=',.3f'),
+  Metric('accuracy_f1', True, headline=',.3f', shown=False),
   Metric('accuracy_class_*', True, shown=False),
   Metric('lm_nll', False, shown=False),
   Metric('majority_accuracy', None, '.1%', shown=False),
@@ -183,14 +184,16 @@ def headline(cfg: Config, metrics: Any) -> str:
 
 def report(cfg: Config, totals: Mapping[str, tuple[float, float]], counts: Any) -> dict[str, float]:
   """Return {'loss', 'accuracy', 'error_percent', 'accuracy_class_<i>' if the split has the class}, with two classes
-  'f1' and 'matthews', which are fractions, and with an auxiliary loss 'lm_nll'."""
+  'f1', 'matthews' and 'accuracy_f1' (the mean of accuracy and F1), which are fractions, and with an auxiliary loss
+  'lm_nll'."""
   del counts
   shown = {name: pair for name, pair in totals.items() if not name.startswith('predicted_class_')}
   metrics = row_objective.error_report(cfg, shown)
   if 'is_positive' not in metrics:
     return metrics
   shares = [metrics.pop(f'{name}_positive') for name in ('right', 'predicted', 'is')]
-  return metrics | binary_metrics(*shares)
+  binary = binary_metrics(*shares)
+  return metrics | binary | {'accuracy_f1': (metrics['accuracy'] + binary['f1']) / 2}
 
 
 def positive(cfg: Config, names: Sequence[str]) -> str:

@@ -40,6 +40,7 @@ METRICS = (
   Metric('miou', True, headline=',.3f'),
   MACRO_F1,
   Metric('pixel_accuracy', True, '.1%'),
+  Metric('pixel_accuracy_miou', True, shown=False),
   Metric('miou_with_background', True),
   Metric('accuracy_beyond_*', True),
   Metric('iou_class_*', True, shown=False),
@@ -315,8 +316,8 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
 def report(cfg: Config, totals: Mapping[str, Any], counts: Any) -> dict[str, float]:
   """Return {'loss', 'miou', 'pixel_accuracy', 'iou_class_<i>' of up to 50 classes that the split or a prediction has}.
 
-  Without background also 'miou_with_background'; for each of `distances` 'accuracy_beyond_<distance>'. All but the loss
-  are fractions.
+  'pixel_accuracy_miou' is the mean of the two, by which the released code selects its best model. Without background
+  also 'miou_with_background'; for each of `distances` 'accuracy_beyond_<distance>'. All but the loss are fractions.
   """
   del counts
   areas_C3 = totals['areas_BC3'].sum(axis=0)
@@ -326,6 +327,7 @@ def report(cfg: Config, totals: Mapping[str, Any], counts: Any) -> dict[str, flo
     'miou': segmentation.mean_iou(areas_C3),
     'pixel_accuracy': segmentation.pixel_accuracy(areas_C3),
   }
+  metrics['pixel_accuracy_miou'] = (metrics['pixel_accuracy'] + metrics['miou']) / 2
   if cfg.background == 'out':
     present = int(np.sum(~np.isnan(iou_C)))
     metrics['miou_with_background'] = metrics['miou'] * present / (present + 1)
