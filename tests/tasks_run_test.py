@@ -114,6 +114,7 @@ def test_classifier_writes_its_metrics_and_confusions(classifier):
   )
   assert other['count'] == counts[0].sum() and found['macro_f1'] == pytest.approx((same['f1'] + other['f1']) / 2)
   assert found['accuracy'] == pytest.approx(np.trace(counts) / 30)
+  assert found['accuracy_f1'] == (found['accuracy'] + found['f1']) / 2
   assert (classifier / 'confusion.png').read_bytes().startswith(b'\x89PNG')
 
 
