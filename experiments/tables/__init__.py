@@ -425,7 +425,13 @@ DATA = {
   'lambada': Data('lambada_test.jsonl', 'CC BY'),
   'cbt': Data('cbtest_CN_valid_2000ex.txt and the others', 'GFDL'),
   'news': Data('a plain text, one sentence per line', "the papers' Google News text was never released"),
+  'news_1600m': Data('the same with 1.6 billion words, of which `news` may be the first half', 'yours'),
   'questions': Data('questions-words.txt: Google analogies', 'Apache 2.0, with word2vec.c'),
+  'msr_questions': Data(
+    "MSR's 8,000 syntactic questions (Mikolov, Yih and Zweig 2013), four words per line: those of "
+    'word_relationship.questions, then the last of word_relationship.answers',
+    "Microsoft's terms",
+  ),
   'similarity': Data(
     'ws353_all.tsv (WordSim-353), men3k.tsv, simlex999.tsv, mturk771.tsv: two words and a score per line',
     'free for research',

@@ -9,18 +9,20 @@ _WIDTHS = (50, 100, 300, 600)
 _MILLIONS = (24, 49, 98, 196, 391, 783)  # words of the text's parts, in table 2 of 2013a
 
 
-def _command(questions: str, restrict: int) -> str:
+def _command(questions: str, restrict: int, file: str = 'analogies') -> str:
   return (
-    f'vectors --workdir={{dir}} --analogies={{data.{questions}}} --restrict={restrict} --output={{dir}}/analogies.json'
+    f'vectors --workdir={{dir}} --analogies={{data.{questions}}} --restrict={restrict} --output={{dir}}/{file}.json'
   )
 
 
-def _run(name: str, variant: str, *settings: str, restrict: int = 1_000_000) -> Run:
+def _run(
+  name: str, variant: str, *settings: str, data: str = 'news', restrict: int = 1_000_000, more: tuple[str, ...] = ()
+) -> Run:
   return Run(
     f'word2vec/news_{name}',
     f'experiments/word2vec/news.py:{variant}',
-    (manual_dir('news'), *settings),
-    (_command('questions', restrict),),
+    (manual_dir(data), *settings),
+    (_command('questions', restrict), *more),
     needs=CORES,
   )
 
@@ -49,7 +51,14 @@ _RUNS = {  # metrics by id prefix: (their kinds, the run)
   **{
     f'architectures/{name}': (
       ('semantic', 'syntactic'),
-      _run(f'{name}_640', f'{name}_300', 'model.D=640', 'data.vocab_size=82000', 'train.epochs=1'),
+      _run(
+        f'{name}_640',
+        f'{name}_300',
+        'model.D=640',
+        'data.vocab_size=82000',
+        'train.epochs=1',
+        more=(_command('msr_questions', 1_000_000, 'msr'),),
+      ),
     )
     for name in ('cbow', 'skipgram')
   },
@@ -66,6 +75,13 @@ _RUNS = {  # metrics by id prefix: (their kinds, the run)
     )
     for name in ('cbow', 'skipgram')
     for D in (300, 600)
+  },
+  **{
+    f'epochs/{name}_1ep_300_1.6b': (
+      tuple(_KINDS),
+      _run(f'{name}_300_once_1.6b', f'{name}_300', 'train.epochs=1', data='news_1600m'),
+    )
+    for name in ('cbow', 'skipgram')
   },
   **{f'objectives/{name}': (tuple(_KINDS), _run(name, name)) for name in _NOISE},
   **{f'objectives/{name}_sub': (tuple(_KINDS), _run(f'{name}_sub', f'{name},sample=1e-5')) for name in _NOISE},
@@ -86,11 +102,6 @@ TABLE = Table(
     *(f'word2vec/sentence_completion/{name}' for name in ('4gram', 'lsa', 'lbl', 'rnnlms')),
   ),
   unmeasured=(
-    *(
-      Unmeasured(f'word2vec/architectures/{name}/msr', 'lmx does not read the MSR set of syntactic relations')
-      for name in ('cbow', 'skipgram')
-    ),
-    Unmeasured('word2vec/epochs/*_1.6b/*', 'twice the text of the rows of 783 million words: give it as --data=news'),
     Unmeasured('word2vec/distbelief/*_1000/*', '6 billion words of Google News, on some 140 cores of DistBelief'),
     Unmeasured('word2vec/sentence_completion/skipgram*', "lmx does not have Microsoft's sentence completion task"),
     Unmeasured('word2vec/objectives/*/minutes', "minutes on the authors' machine"),
@@ -103,6 +114,10 @@ TABLE = Table(
       Row(f'word2vec/{row}/{kind}', run.name, _KINDS[kind], 'analogies', differs=_TEXT)
       for row, (kinds, run) in _RUNS.items()
       for kind in kinds
+    ),
+    *(
+      Row(f'word2vec/architectures/{name}/msr', f'word2vec/news_{name}_640', 'analogies', 'msr', differs=_TEXT)
+      for name in ('cbow', 'skipgram')
     ),
     *(
       Row(

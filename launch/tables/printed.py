@@ -92,7 +92,7 @@ def roles(table: Table) -> dict[str, str]:
   Raises:
     InputError: a figure has no role or two, a pattern fits none, or published.csv lacks one of the tables.
   """
-  rows = {one.id for one in (*table.rows, *table.computed)}
+  rows = {row.id for row in table.rows} | {one.id for one in table.computed}
   patterns = [*((text, CONTEXT) for text in table.context), *((one.ids, UNMEASURED) for one in table.unmeasured)]
   fitted: set[str] = set()
   role: dict[str, str] = {}
