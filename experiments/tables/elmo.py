@@ -113,7 +113,7 @@ _SQUAD_RUNS = {
   'input': ('elmo,fixed,place=input', ()),
   'output': ('elmo,fixed,place=output', ()),
 }
-_HIDDEN = 'printed: the test split, which is not public; ours: the validation split'
+_HIDDEN = 'printed: the test split, which is not public; ours: the validation split, on which the model is selected'
 
 
 def _squad(name: str) -> Run:
