@@ -836,6 +836,7 @@ MODEL_CHANGES: dict = {
   ('srl_lstm', 'char_projection'): ({}, 4),
   ('bidaf', 'cell'): ({}, 'lstm'),
   ('bidaf', 'self_attention'): ({'no_alignment': False}, False),
+  ('bidaf', 'initial'): ({'no_alignment': False, 'self_attention': False, 'cell': 'lstm'}, 'tensorflow'),
   ('transformer', 'norm'): ({}, 'pre'),
   ('memory_compressed', 'norm'): ({}, 'post'),
   ('memory_compressed', 'pattern'): ({}, 'ML'),

@@ -102,6 +102,19 @@ def test_ulmfits_classifier_is_regularised_as_released():
     # document-qa, docqa/elmo/ablate_elmo_model.py: all 24 epochs, validations 1,200 updates apart
     ('bidaf/squad.py:base', {'train.patience': 0, 'train.epochs': 24, 'train.eval_every': 1200}),
     ('bidaf/squad.py:elmo', {'train.patience': 0, 'data.batch_size': 45, 'evaluation.answer_length': 17}),
+    ('bidaf/squad.py:base', {'model.dropout_characters': 0.2, 'objective.sum_ends': True, 'optim.lr': 1.0}),
+    # allenai/bi-att-flow, basic/cli.py; squad/utils.py, get_best_span: answers of any length
+    ('bidaf/squad.py:seo', {'data.batch_size': 60, 'train.epochs': 12, 'train.patience': 0, 'train.eval_every': 1000}),
+    (
+      'bidaf/squad.py:seo',
+      {'optim.optimizer': 'adadelta', 'optim.lr': 0.5, 'optim.rms_decay': 0.95, 'optim.eps': 1e-8},
+    ),
+    ('bidaf/squad.py:seo', {'optim.ema': 0.999, 'optim.clip_norm': 0.0, 'optim.weight_decay': 0.0}),
+    ('bidaf/squad.py:seo', {'model.highways': 2, 'model.E': 100, 'model.D': 100, 'model.char_characters': 8}),
+    ('bidaf/squad.py:seo', {'model.dropout': 0.2, 'model.dropout_characters': 0.2, 'model.locked': False}),
+    ('bidaf/squad.py:seo', {'model.char_filters': ((5, 100),), 'data.characters': 18, 'data.length': 400}),
+    ('bidaf/squad.py:seo', {'objective.head': 'bidaf', 'objective.dropout': 0.2, 'objective.sum_ends': True}),
+    ('bidaf/squad.py:seo', {'evaluation.which': 'last', 'evaluation.answer_length': 400}),
     # fastai, courses/dl2/imdb_scripts: tok2id.py, max_vocab 30000 and min_freq 1; pretrain_lm.py, max_vocab 60000
     ('ulmfit/lm.py:trec,fidelity=fastai', {'data.vocab_size': 30_000, 'data.min_count': 2}),
     ('ulmfit/classifier.py:imdb,fidelity=fastai', {'data.vocab_size': 30_000, 'data.min_count': 2}),

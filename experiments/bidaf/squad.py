@@ -14,7 +14,7 @@ in the same format, train*.json(l), dev*.json(l) and test*.json(l), which is the
 
 `elmo` adds the biLM of the run in train.init_from at the input and output of the contextual layer: `elmo,place=input`
 or `output`; `elmo,bilm=original`, medium, small or mini; `elmo,fine_tune` trains the biLM too. `seo` is the model of
-Seo et al. 2017 (arXiv 1611.01603).
+Seo et al. 2017 (arXiv 1611.01603) as released (allenai/bi-att-flow), with 2.6 million parameters and the words.
 
 The work directory then holds predictions.json and nbest_predictions.json as the official evaluation reads them, and
 with questions without an answer null_odds.json, as of experiments/bert/squad.py. To answer other questions:
@@ -23,15 +23,17 @@ with questions without an answer null_odds.json, as of experiments/bert/squad.py
 
 Recipe of `base` and `elmo`: Adadelta at rate 1, 45 questions, 24 epochs (document-qa), averaged weights with decay
 0.999 in evaluation, answers of at most 17 words, no penalty on the mix of ELMo's layers. `seo`: rate 0.5, 60 questions,
-12 epochs (section 4 of its paper, from memory).
+12 epochs, the last parameters, answers of any length. experiments/bidaf/recipe.py has the lines of the sources.
 
 The F1 of the answers on the validation split selects the checkpoint of `base` and `elmo` (ablate_elmo_model.py, line
 41; docqa/trainer.py, lines 623 to 629). `seo` evaluates the last one (allenai/bi-att-flow, basic/main.py, lines 104 to
 127, and basic/graph_handler.py, lines 44 to 51).
 
-The paper's words have frozen GloVe 840B.300d vectors: option `fixed` with --config.data.vectors=FILE. Deviations:
-without it embeddings are newly initialised and learned, so expect lower metrics; passages are read in windows of
-399 words, 128 apart; words come from lmx's tokenizer.
+The words have frozen GloVe vectors, 840B.300d, and of `seo` 6B.100d, whose words are in lower case: option `fixed` with
+--config.data.vectors=FILE. A word that it does not have takes the vector of its lower-case form. Deviations: without it
+embeddings are newly initialised and learned, so expect lower metrics; passages are read in windows of
+399 words, 128 apart; words come from lmx's tokenizer. Of `seo`: with `fixed`, words without a vector are not trained;
+long questions are truncated, not skipped, at 64 words instead of 30; spans come from the 20 best starts and ends.
 """
 
 from __future__ import annotations
@@ -54,8 +56,8 @@ VARIANTS = ('base', 'elmo', 'seo', 'tiny')
 def get_config(variant, options):
   base = {
     'name': f'bidaf_{options.data}_{variant}',
-    'model': {'name': 'bidaf'},
-    'objective': {'name': 'span'},
+    'model': {'name': 'bidaf', 'dropout_characters': 0.2},
+    'objective': {'name': 'span', 'sum_ends': True},
     'data': recipe.data('squad_files' if options.data == 'own' else options.data, 50),
     'optim': recipe.ADADELTA,
     'train': {'epochs': 24, 'eval_every': 1200, 'best_by': 'f1', 'log_every': 30},
@@ -64,8 +66,7 @@ def get_config(variant, options):
   place = elmo.place(variant, options.place, 'both')
   size = elmo.task(options.bilm, place, options.fine_tune)
   if variant == 'seo':
-    size = {'model': {'variant': 'seo'}, 'data': {'batch_size': 60}, 'optim': {'lr': 0.5}, 'train': {'epochs': 12}}
-    size |= {'evaluation': {'which': 'last'}}
+    size = recipe.SEO
   if options.fixed:
     size = elmo.fix_words(size)
   tiny = config.merge(elmo.tiny(place, spelled=True), recipe.tiny())

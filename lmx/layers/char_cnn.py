@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from lmx import ranges
+from lmx.ops.dropout import dropout
 from lmx.types import Array, Params
 
 CHARACTERS = 261
@@ -50,21 +51,28 @@ def init(key: Array, filters: Filters, width: int, highways: int, projection: in
     kernel = jax.random.uniform(keys[n], (size, width, count), jnp.float32, -0.05, 0.05)  # Kim et al., section 3.1
     params[f'convolution_{n}'] = {'kernel': kernel, 'bias': jnp.zeros(count, jnp.float32)}
   F = sum(count for _, count in filters)
-  normal = lambda key, shape: F**-0.5 * jax.random.normal(key, shape, jnp.float32)
   for n in range(highways):
-    gate_key, kernel_key = keys[len(filters) + 2 * n :][:2]
-    params[f'highway_{n}'] = {
-      'gate_kernel': normal(gate_key, (F, F)),
-      'gate_bias': jnp.full(F, -2.0, jnp.float32),
-      'kernel': normal(kernel_key, (F, F)),
-      'bias': jnp.zeros(F, jnp.float32),
-    }
+    params[f'highway_{n}'] = init_highway(*keys[len(filters) + 2 * n :][:2], F)
   if projection:
     params['projection'] = {
-      'kernel': normal(projection_key, (F, projection)),
+      'kernel': _normal(projection_key, F, projection),
       'bias': jnp.zeros(projection, jnp.float32),
     }
   return params
+
+
+def init_highway(gate_key: Array, kernel_key: Array, width: int, gate_bias: float = -2.0) -> Params:
+  """Initialise a highway layer: {'gate_kernel' (width, width), 'gate_bias', 'kernel', 'bias'}."""
+  return {
+    'gate_kernel': _normal(gate_key, width, width),
+    'gate_bias': jnp.full(width, gate_bias, jnp.float32),
+    'kernel': _normal(kernel_key, width, width),
+    'bias': jnp.zeros(width, jnp.float32),
+  }
+
+
+def _normal(key: Array, width_in: int, width: int) -> Array:
+  return width_in**-0.5 * jax.random.normal(key, (width_in, width), jnp.float32)
 
 
 def _named(params: Params, prefix: str) -> list[Params]:
@@ -72,17 +80,30 @@ def _named(params: Params, prefix: str) -> list[Params]:
   return [params[name] for name in sorted(names, key=lambda name: int(name.removeprefix(prefix)))]
 
 
-def apply(params: Params, characters_BTC: Array, dtype: str = 'float32') -> Array:
+def highway(params: Params, x_ND: Array) -> Array:
+  """Return a highway layer's output, g (.) relu(W x + b) + (1 - g) (.) x with the gate g (Srivastava et al. 2015)."""
+  part = {name: value.astype(x_ND.dtype) for name, value in params.items()}
+  gate_ND = jax.nn.sigmoid(x_ND @ part['gate_kernel'] + part['gate_bias'])
+  new_ND = jax.nn.relu(x_ND @ part['kernel'] + part['bias'])
+  return gate_ND * new_ND + (1 - gate_ND) * x_ND
+
+
+def apply(
+  params: Params, characters_BTC: Array, dtype: str = 'float32', rate: float = 0.0, key: Array | None = None
+) -> Array:
   """Return the vectors of words, (B, T, D) in `dtype`.
 
   Args:
     params: from `init`.
     characters_BTC: int32 ids, 0 to 261; C is at least the widest filter.
+    rate: dropout rate of the characters' embeddings.
+    key: PRNG key of that dropout; None at evaluation.
   """
   B, T, C = characters_BTC.shape
   ids_NC = characters_BTC.reshape(B * T, C)
   table = params['characters'].astype(dtype)
   x_NCE = jnp.take(table, jnp.maximum(ids_NC - 1, 0), axis=0, mode='clip') * (ids_NC > 0).astype(dtype)[..., None]
+  x_NCE = dropout(x_NCE, rate, key)
   pooled = []
   for part in _named(params, 'convolution_'):
     y_NCF = lax.conv_general_dilated(
@@ -91,9 +112,7 @@ def apply(params: Params, characters_BTC: Array, dtype: str = 'float32') -> Arra
     pooled.append(jnp.max(y_NCF, axis=1) + part['bias'].astype(dtype))
   x_NF = jax.nn.relu(jnp.concatenate(pooled, -1))
   for part in _named(params, 'highway_'):
-    gate_NF = jax.nn.sigmoid(x_NF @ part['gate_kernel'].astype(dtype) + part['gate_bias'].astype(dtype))
-    new_NF = jax.nn.relu(x_NF @ part['kernel'].astype(dtype) + part['bias'].astype(dtype))
-    x_NF = gate_NF * new_NF + (1 - gate_NF) * x_NF
+    x_NF = highway(part, x_NF)
   if last := params.get('projection'):
     x_NF = x_NF @ last['kernel'].astype(dtype) + last['bias'].astype(dtype)
   return x_NF.reshape(B, T, -1)

@@ -167,18 +167,22 @@ def init(cfg: Config, table_key: Array, spelling_key: Array, bilm_key: Array) ->
   return params
 
 
-def embed(cfg: Config, params: Params, batch: Batch, axis: str = 'T') -> Array:
+def embed(
+  cfg: Config, params: Params, batch: Batch, axis: str = 'T', rate: float = 0.0, key: Array | None = None
+) -> Array:
   """Return the words of a batch with the vectors from their characters, (B, T, W).
 
   Args:
     params: from `init`.
     batch: tokens_BT, and characters_BTC if there are filters; tokens_BS and characters_BSC with axis 'S'.
     axis: letter of the positions.
+    rate: dropout rate of the characters' embeddings.
+    key: PRNG key of that dropout, None at evaluation.
   """
   x_BTE = embedding.lookup(params['embed']['table'], batch[f'tokens_B{axis}'], cfg.dtype)
   if not cfg.char_filters:
     return x_BTE
-  spelling = char_cnn.apply(params['embed']['spelling'], batch[f'characters_B{axis}C'], cfg.dtype)
+  spelling = char_cnn.apply(params['embed']['spelling'], batch[f'characters_B{axis}C'], cfg.dtype, rate, key)
   return jnp.concatenate([x_BTE, spelling], -1)
 
 

@@ -1,32 +1,41 @@
 """Bidirectional attention flow with self-attention, for questions on passages.
 
 Seo et al. 2017 (arXiv 1611.01603); Clark and Gardner 2018 (arXiv 1710.10723), section 4; as Peters et al. 2018 (arXiv
-1802.05365), appendix, simplify it for ELMo (from memory; sizes and order of layers as in their code,
-allenai/document-qa, docqa/elmo/ablate_elmo_model.py):
+1802.05365), appendix, simplify it for ELMo (sizes and order of layers as in their code, allenai/document-qa,
+docqa/elmo/ablate_elmo_model.py, lines 49 to 84):
 
-  words       of lmx/layers/word_input.py, for the passage h and the question u
+  words       of lmx/layers/word_input.py, for the passage h and the question u; then `highways` highway layers
   contextual  one bidirectional GRU for both; ELMo vectors before it, after it, or both
   attention   s_ts = w · [h_t; u_s; h_t (.) u_s]. a_t is the mean of u under softmax_s(s_ts), and c the mean of h under
               softmax_t(max_s s_ts): [h; a; h (.) a; h (.) c], then a linear layer with ReLU
-              (Seo et al. and the code; the paper of Clark and Gardner prints c (.) a as the last, from memory)
+              (Seo et al. and the code; the paper of Clark and Gardner prints c (.) a as the last)
   self        a bidirectional GRU and s of the passage with itself except for each word with itself, without c:
               [a; h; h (.) a], then a linear layer with ReLU, and the layer's input is added
 
 Objective `span` has the two linear layers for start and end. Linear layers are as wide as the output of a GRU.
 Variational dropout, one mask for all words, is before GRUs and linear layers. `self_attention=False` is Seo et al.'s
-model: the attention's result G and the modelling layer M, two bidirectional LSTMs over it, are read as [G; M].
+model: the attention's result G and the modelling layer M, two bidirectional LSTMs over it, are read as [G; M], by the
+head `bidaf` of the objective.
+
+`seo` is Seo et al.'s model as released (allenai/bi-att-flow, basic/model.py and my/tensorflow/nn.py; flags in
+basic/cli.py, lines 40 to 56): two highway layers over words and characters (section 2, item 2), dropout 0.2 of single
+elements before LSTMs and of the characters' embeddings, TensorFlow's initialisation. The code has no dropout before the
+passage's contextual layer (model.py, line 127), which the paper does not say.
 
 `no_alignment` lets a word attend to nothing: exp of a learned scalar is added to the denominator of the
 self-attention's softmax. Only the code has it. The only word of a passage has a mean of zero.
 
-Deviations: start and end are scored independently, as appendix A has it (from memory); document-qa has two more GRUs
-there, and Seo et al. an LSTM for the end. No highway layers (Seo et al., section 2), and no dropout of the characters
-(document-qa: 0.2). document-qa has variational dropout after GRUs too and none before linear layers. GRUs are
-initialised uniformly in +-1/sqrt(D) as in PyTorch. w has no bias, which no softmax depends on. The biLM reads the end
-of text after the passage.
+Deviations: start and end of `base` are scored independently, as in Peters et al.'s appendix; document-qa has two more
+GRUs there (line 80). It has variational dropout after GRUs too and none before linear layers. GRUs are initialised
+uniformly in +-1/sqrt(D) as in PyTorch. w has no bias, which no softmax depends on. The biLM reads the end of text after
+the passage. In `seo` both directions of an LSTM have the same dropout mask, and the characters are bytes, between the
+start and the end of the word.
 
 Parameters of `base` with V = 0: 5,220 + 10,100 of the characters, 265,680 contextual, 540 + 129,780 attention, and
-146,880 + 541 + 97,380 self-attention: 656,121, and 300 for each word.
+146,880 + 541 + 97,380 self-attention: 656,121, and 300 for each word. `seo` with V = 0 and its head: 2,088 + 4,100 of
+the characters, 160,800 highway layers, 240,800 contextual, 600 attention, 961,600 modelling, 1,202,802 head: 2,572,790.
+The release's graph has 2,570,703 without its tables of characters and words, one more for the bias of w; its table of
+characters has 8 for each character that occurs more than 50 times. The paper prints 2.6 million.
 
 Axes: C characters of a word, D cells of one direction, S words of the question or, in the self-attention, the passage.
 """
@@ -40,11 +49,11 @@ import jax
 import jax.numpy as jnp
 
 from lmx.errors import InputError, check_choice, check_least
-from lmx.layers import bidirectional, char_cnn, word_input
+from lmx.layers import bidirectional, char_cnn, unit_scaling, word_input
 from lmx.layers.locked_dropout import locked_dropout
 from lmx.layers.masked_softmax import masked_softmax
 from lmx.ops.dense import einsum
-from lmx.ops.dropout import split
+from lmx.ops.dropout import dropout, split
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = False
@@ -53,6 +62,7 @@ READS = 'characters'
 WORDS = False  # no output over words
 WORD_TABLE = 'embed/table'
 NEVER = -1e9  # score of a word that is padding
+_KEPT = ('bilm', 'mix_input', 'mix_output')  # not initialised as in Seo et al.'s release
 CELLS = ('gru', 'lstm')
 
 
@@ -65,7 +75,12 @@ class Config(word_input.Config):
     cell: 'gru' or 'lstm'.
     self_attention: Clark and Gardner's model; False is Seo et al.'s.
     no_alignment: the self-attention may attend to nothing, see the module's docstring.
-    dropout: rate of the variational dropout.
+    highways: highway layers over words and their characters.
+    dropout: dropout rate before recurrent and linear layers.
+    locked: one dropout mask for all words of a text; otherwise one for each word.
+    passage_dropout: also drop the input of the passage's contextual layer; otherwise only the question's.
+    dropout_characters: dropout rate of the characters' embeddings.
+    initial: 'pytorch', or 'tensorflow' for all but the word table and the biLM, see lmx/layers/unit_scaling.py.
   """
 
   char_filters: char_cnn.Filters = ((5, 100),)  # ablate_elmo_model.py, as the fields below
@@ -74,12 +89,23 @@ class Config(word_input.Config):
   cell: str = 'gru'
   self_attention: bool = True
   no_alignment: bool = True
+  highways: int = 0
   dropout: float = 0.2
+  locked: bool = True
+  passage_dropout: bool = True
+  dropout_characters: float = 0.0
+  initial: str = 'pytorch'
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    check_least('model', self, D=1)
+    check_least('model', self, D=1, highways=0)
     check_choice('model.cell', self.cell, CELLS)
+    check_choice('model.initial', self.initial, ('pytorch', 'tensorflow'))
+    if self.initial == 'tensorflow' and (self.self_attention or self.cell != 'lstm'):
+      raise InputError(
+        f'model.initial: got "tensorflow" with model.cell "{self.cell}" and model.self_attention '
+        f'{self.self_attention}; expected "lstm" and False'
+      )
     if self.no_alignment and not self.self_attention:
       raise InputError('model.no_alignment: got True with model.self_attention=False; set it to False')
 
@@ -92,13 +118,18 @@ class Config(word_input.Config):
 VARIANTS: dict[str, dict[str, Any]] = {
   'base': {},
   **word_input.elmo_variants('both'),
-  'seo': {  # section 4; E, characters and filters are quoted from memory
+  'seo': {
     'E': 100,
     'char_characters': 8,
     'D': 100,
     'cell': 'lstm',
     'self_attention': False,
     'no_alignment': False,
+    'highways': 2,
+    'locked': False,
+    'passage_dropout': False,
+    'dropout_characters': 0.2,
+    'initial': 'tensorflow',
   },
   'tiny': {**word_input.TINY, 'D': 8, 'dropout': 0.1},
 }
@@ -116,23 +147,36 @@ def _trilinear(key: Array, width: int) -> Params:
   return {'query': uniform(keys[0]), 'key': uniform(keys[1]), 'product': uniform(keys[2])}
 
 
+def _as_tensorflow(params: Params, key: Array) -> Params:
+  """Return the parameters newly initialised by `unit_scaling`, but the word table, the biLM and the mixes."""
+  drawn = unit_scaling.redraw({name: part for name, part in params.items() if name not in _KEPT}, key)
+  kept = {name: params[name] for name in _KEPT if name in params}
+  return {**drawn, **kept, 'embed': {**drawn['embed'], 'table': params['embed']['table']}}
+
+
 def init(cfg: Config, key: Array) -> Params:
   """Initialise embed, bilm, mix_input, mix_output (those that the Config has), and the layers.
 
   Returns:
-    'layer_00': contextual {'forward', 'backward'}; 'layer_01': {'attention': {'query', 'key', 'product'}, 'linear'};
-    'layer_02': self-attention {'forward', 'backward', 'attention', 'nothing', 'linear'}. Without self-attention
-    'layer_01' has no linear layer, and 'layer_02' and 'layer_03' are the modelling layer.
+    'highway': {'highway_0', ...}, if there are any, see `char_cnn.init_highway`; 'layer_00': contextual {'forward',
+    'backward'}; 'layer_01': {'attention': {'query', 'key', 'product'}, 'linear'}; 'layer_02': self-attention
+    {'forward', 'backward', 'attention', 'nothing', 'linear'}. Without self-attention 'layer_01' has no linear layer,
+    and 'layer_02' and 'layer_03' are the modelling layer.
   """
   table_key, spelling_key, bilm_key, *keys = jax.random.split(key, 11)
   recurrent = lambda keys, width: bidirectional.init(keys, width, cfg.D, cfg.cell)
   params = word_input.init(cfg, table_key, spelling_key, bilm_key)
+  if cfg.highways:
+    pairs = jax.random.split(jax.random.fold_in(key, 1), (cfg.highways, 2))
+    layers = [char_cnn.init_highway(*pair, word_input.word_width(cfg), 0.0) for pair in pairs]
+    params['highway'] = {f'highway_{i}': layer for i, layer in enumerate(layers)}
   params['layer_00'] = recurrent(keys[:2], word_input.word_width(cfg) + word_input.elmo_width(cfg, 'input'))
   width = 2 * cfg.D
   H = width + word_input.elmo_width(cfg, 'output')
   params['layer_01'] = {'attention': _trilinear(keys[2], H)}
   if not cfg.self_attention:
-    return {**params, 'layer_02': recurrent(keys[4:6], 4 * H), 'layer_03': recurrent(keys[6:8], width)}
+    params |= {'layer_02': recurrent(keys[4:6], 4 * H), 'layer_03': recurrent(keys[6:8], width)}
+    return _as_tensorflow(params, key) if cfg.initial == 'tensorflow' else params
   params['layer_01']['linear'] = _linear(keys[3], 4 * H, width)
   own = {'attention': _trilinear(keys[6], width), 'linear': _linear(keys[7], 3 * width, width)}
   nothing = {'nothing': jnp.float32(-1.0)} if cfg.no_alignment else {}  # document-qa's start
@@ -196,20 +240,26 @@ def apply(
   """
   passage_key, question_key, flow_key, *keys = split(key, 8)
   valid = {axis: word_input.valid(batch, axis) for axis in 'TS'}
+  drop = lambda x_BTD, key: (locked_dropout if cfg.locked else dropout)(x_BTD, cfg.dropout, key)
 
   def recurrent(own: Params, x_BTD: Array, key: Array | None, axis: str = 'T') -> Array:
-    x_BTD = locked_dropout(x_BTD, cfg.dropout, key, 1)
+    x_BTD = drop(x_BTD, key)
     return bidirectional.layer(own, x_BTD, valid[axis], cell=cfg.cell, dtype=cfg.dtype, backend=cfg.backend)
 
   def linear(own: Params, x_BTD: Array, key: Array | None) -> Array:
-    x_BTD = locked_dropout(x_BTD, cfg.dropout, key, 1)
+    x_BTD = drop(x_BTD, key)
     return jax.nn.relu(x_BTD @ own['kernel'].astype(x_BTD.dtype) + own['bias'].astype(x_BTD.dtype))
 
   def encode(axis: str, key: Array | None) -> tuple[Array, Array]:
     """Return the input of the contextual layer, and its output with the ELMo vectors there."""
     bilm_key, elmo_key, word_key = split(key, 3)
     vectors = word_input.elmo_vectors(cfg, params, batch, valid[axis], bilm_key, elmo_key, axis)
-    x_BTD = word_input.concatenate(word_input.embed(cfg, params, batch, axis), vectors, 'input')
+    letters_key = None if key is None else jax.random.fold_in(key, 3)
+    x_BTD = word_input.embed(cfg, params, batch, axis, cfg.dropout_characters, letters_key)
+    for i in range(cfg.highways):
+      x_BTD = char_cnn.highway(params['highway'][f'highway_{i}'], x_BTD)
+    x_BTD = word_input.concatenate(x_BTD, vectors, 'input')
+    word_key = word_key if axis == 'S' or cfg.passage_dropout else None
     return x_BTD, word_input.concatenate(recurrent(params['layer_00'], x_BTD, word_key, axis), vectors, 'output')
 
   x_BTD, h_BTD = encode('T', passage_key)
@@ -228,7 +278,7 @@ def apply(
     hidden.append(recurrent(params['layer_02'], g_BTD, keys[0]))
     hidden.append(recurrent(params['layer_03'], hidden[-1], keys[1]))
     last_BTD = jnp.concatenate([g_BTD, hidden[-1]], -1)
-  last_BTD = locked_dropout(last_BTD, cfg.dropout, keys[2], 1)
+  last_BTD = drop(last_BTD, keys[2])
   return Features(last_BTD, layers=tuple(hidden) if all_layers else None), state
 
 

@@ -96,7 +96,15 @@ def one_token(model: Model, model_cfg: Any, shapes: Mapping[str, Any]) -> Batch:
 
 
 def apply(
-  cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Batch, state: State, key: Array | None
+  cfg: Config,
+  model: Model,
+  model_cfg: Any,
+  params: Params,
+  batch: Batch,
+  state: State,
+  key: Array | None,
+  *,
+  all_layers: bool = False,
 ) -> tuple[Features, State]:
   """Apply the model; return its features, with all layers if the head reads others than the last, and its state.
 
@@ -104,13 +112,14 @@ def apply(
     params: {'model': ..., 'objective': ...}.
     batch: that of the model; with `packed_PT` its rows are computed as lmx/layers/packing.py says.
     key: PRNG key of the model's dropout; None at evaluation.
+    all_layers: also return all layers if the head's input is the last.
   """
-  own, all_layers = params['model'], {} if cfg.features == 'last' else {'all_layers': True}
+  own, layers = params['model'], {'all_layers': True} if all_layers or cfg.features != 'last' else {}
   if cfg.frozen:
     own, key = jax.lax.stop_gradient(own), None
   if 'packed_PT' not in batch:
-    return model.apply(model_cfg, own, batch, state, key, **all_layers)
-  features, state = model.apply(model_cfg, own, packing.pack(batch), state, key, **all_layers)
+    return model.apply(model_cfg, own, batch, state, key, **layers)
+  features, state = model.apply(model_cfg, own, packing.pack(batch), state, key, **layers)
   return packing.unpack(model, own, features, batch), state
 
 
