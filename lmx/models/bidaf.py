@@ -168,7 +168,7 @@ def init(cfg: Config, key: Array) -> Params:
   params = word_input.init(cfg, table_key, spelling_key, bilm_key)
   if cfg.highways:
     pairs = jax.random.split(jax.random.fold_in(key, 1), (cfg.highways, 2))
-    layers = [char_cnn.init_highway(*pair, word_input.word_width(cfg), 0.0) for pair in pairs]
+    layers = [char_cnn.init_highway(pair[0], pair[1], word_input.word_width(cfg), 0.0) for pair in pairs]
     params['highway'] = {f'highway_{i}': layer for i, layer in enumerate(layers)}
   params['layer_00'] = recurrent(keys[:2], word_input.word_width(cfg) + word_input.elmo_width(cfg, 'input'))
   width = 2 * cfg.D

@@ -101,7 +101,8 @@ def init(cfg: Config, model: Model, model_cfg: Any, key: Array) -> Params:
   `head_input.init`; or that of `lmx.layers.flow_head.init`."""
   features = _one_token(cfg, model, model_cfg)
   if cfg.head == 'bidaf':
-    return flow_head.init(*(x_BTD.shape[-1] for x_BTD in _flow(features)), key)
+    g_BTD, m_BTD = _flow(features)
+    return flow_head.init(g_BTD.shape[-1], m_BTD.shape[-1], key)
   read, width, layers = head_input.sizes(cfg, features)
   below = head_input.init(cfg, width, layers, key)
   if cfg.head == 'xlnet':
