@@ -267,7 +267,6 @@ def _list_rows(table: Table, results: list[collection.RowResult]) -> None:
   for line in report.lines(results):
     row = line.result.row
     needed = needs.describe(needs.of_row(row, runs)._replace(data=()))
-    needed = '; '.join([*_statistics([line.result]), needed])
     print(f'  {row.id:56} {line.cells[3]:>12} {line.cells[4]:>12}  {line.cells[2]}; {needed}')
   for key in report.data_of(table, results):
     print(
