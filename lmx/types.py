@@ -149,6 +149,7 @@ class Model:
       tokenizer, each with its segment.
     STATISTICS: last names of running statistics, which have no gradient and are not counted as parameters.
     WORD_TABLE: table with a row for each word, which `data.vectors` may initialise; '' for none.
+    COUNTED: fields of the Config that `with_counts` determines.
     SETTLES: file of lmx/kernels that replaces 'auto' in the Config by an implementation of this machine when a run
       begins; '' for none.
     ATTENTION: choices of the field `attention` of the Config where it is not dot-product attention.
@@ -179,6 +180,7 @@ class Model:
   SPECIAL_TOKENS: tuple[Mapping[str, int], Mapping[str, int]] = (MappingProxyType({}), MappingProxyType({}))
   STATISTICS: tuple[str, ...] = ()
   WORD_TABLE: str = ''
+  COUNTED: tuple[str, ...] = ()
   SETTLES: str = ''
   ATTENTION: tuple[str, ...] = ()
   rows: Callable[[Any, Batch], Mapping[str, Any]] | None = None
@@ -202,6 +204,10 @@ class Model:
 
   def settle(self, cfg: Any, /) -> Any:
     """Return the Config with 'auto' replaced by this machine's backend, which a resumed run keeps."""
+    return cfg
+
+  def with_counts(self, cfg: Any, counts: Callable[[], Sequence[int]]) -> Any:
+    """Return the Config with what follows from the counts of the tokens of the training text, at the start of a run."""
     return cfg
 
   def init_state(self, cfg: Any, batch_size: int, length: int = 0) -> State:

@@ -191,7 +191,7 @@ def to_run(path_and_arg: str, *overrides: str) -> schema.Run:
 
 
 def settled(run: schema.Run) -> schema.Run:
-  """The run with what labels of the data decide."""
+  """The run with what labels and counts of the data decide."""
   objective = objectives.get(run.objective_name)
   positive = getattr(run.objective, 'positive', '')
   two = positive or getattr(run.objective, 'metric', '') in ('f1', 'matthews')
@@ -199,6 +199,7 @@ def settled(run: schema.Run) -> schema.Run:
   manifest |= {'label_names': ['a', positive or 'b']} if two else {}
   if run.data.dataset == 'generated':
     manifest = pipeline.load(run.data).manifest
+  run = resolve.with_counts(run, lambda: [1] * run.model.V)
   return dataclasses.replace(run, objective=objective.resolve(run.objective, manifest))
 
 
@@ -824,6 +825,10 @@ MODEL_CHANGES: dict = {
   ('word2vec', 'architecture'): ({}, 'cbow'),
   ('word2vec', 'cbow_gradient'): ({'architecture': 'cbow'}, 'mean'),
   ('rnn_lm', 'tied'): ({'E': 16, 'D': 16}, True),
+  ('rnn_lm', 'input'): ({'E': 16, 'D': 16, 'cell': 'rnn'}, 'one_hot'),
+  ('rnn_lm', 'classes'): ({}, 1),
+  ('rnn_lm', 'class_mass'): None,  # tests/layers/class_softmax_test.py has its test
+  ('rnn_lm', 'class_starts'): ({'classes': 2, 'class_starts': (3,)}, (5,)),
   ('elmo', 'filters'): ({}, ((1, 4), (2, 8))),
   ('bcn', 'texts'): ({}, 2),
   ('ntm', 'I'): None,

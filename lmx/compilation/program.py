@@ -97,6 +97,7 @@ def build(config: Any, devices: Sequence[jax.Device], vocabulary: int = 0) -> St
   corpus = None if vocabulary else pipeline.load_prepared(resolve.to_run(config).data)
   if corpus is None:
     run = resolve.to_run(config, *_sizes(config, vocabulary))
+    run = resolve.with_counts(run, lambda: [1] * run.model.V)  # the program of any other counts is as large
   else:
     run = resolve.with_corpus(config, corpus)[1]
   if not getattr(run.model, 'V', 1):

@@ -38,6 +38,8 @@ def notes(run: schema.Run, inherited: Mapping[str, str]) -> dict[str, str]:
     section, _, name = key.partition('.')
     if getattr(parts[section], name, None) == value:
       reasons[key] = source
+  if getattr(run.model, 'classes', 0) and not run.model.class_starts:
+    reasons['model.class_starts'] = 'equal shares of the words of the training text'
   if run.data.vocabularies == 'separate' and not getattr(run.model, 'source_V', 1):
     reasons['model.source_V'] = "vocabulary size of the source's tokenizer"
   if getattr(run.objective, 'positive', ''):

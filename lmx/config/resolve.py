@@ -25,11 +25,12 @@ import json
 import pathlib
 import types
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
 import ml_collections
+import numpy as np
 from flax.traverse_util import flatten_dict
 
 from lmx import cast, documents, objectives, ranges, records, storage
@@ -481,7 +482,18 @@ def with_corpus(
   run = to_run(config, pipeline.vocab_size(data, tokenizer), workdir, pipeline.source_size(tokenizer))
   _check_longest(run, corpus)
   run = dataclasses.replace(run, evaluation=dataclasses.replace(run.evaluation, split=measured_split(run, corpus)))
-  return _settle(config, dataclasses.replace(run, model=deferred.settle(run)), corpus.manifest)
+  run = dataclasses.replace(run, model=deferred.settle(run))
+  counts = lambda: np.bincount(corpus.splits['train'].tokens, minlength=run.model.V).tolist()
+  return _settle(config, with_counts(run, counts), corpus.manifest)
+
+
+def with_counts(run: schema.Run, counts: Callable[[], Sequence[int]]) -> schema.Run:
+  """Return a run with the fields of its model that the counts of the tokens of the training text determine."""
+  model = registry.get(run.model_name)
+  settled = model.with_counts(run.model, counts)
+  counted = {name: getattr(settled, name) for name in model.COUNTED}
+  measured = dataclasses.replace(run.measured, **counted) if counted else run.measured
+  return dataclasses.replace(run, model=settled, measured=measured)
 
 
 def _settle(
@@ -509,6 +521,7 @@ def with_records(config: Mapping[str, Any], saved: Mapping[str, Any], workdir: A
   run = to_run(full, pipeline.vocab_size(data, tokenizer), workdir, pipeline.source_size(tokenizer))
   chosen = vars(deferred.settle(run))
   kernels = {name: saved['model'][name] for name, value in vars(run.model).items() if chosen[name] != value}
+  kernels |= {name: tuple(saved['model'].get(name, ())) for name in registry.get(run.model_name).COUNTED}
   with warnings.catch_warnings():
     warnings.simplefilter('ignore', InputWarning)  # shown when the run started
     run = dataclasses.replace(run, model=dataclasses.replace(run.model, **kernels))
@@ -569,6 +582,8 @@ def digest(config: Mapping[str, Any]) -> str:
   later |= {'data.split_names': 'words', 'data.words': 0}
   later |= {'train.patience_form': 'best', 'train.ties': 'earlier', 'optim.threshold': 0.0}
   later |= {'optim.restore_best': False, 'optim.max_reductions': 0, 'optim.stop_lr': 0.0}
+  later |= {'objective.window': 0, 'objective.base': 0, 'model.input': 'embedding'}
+  later |= {'model.classes': 0, 'model.class_mass': 'root', 'model.class_starts': []}
   later |= {'data.vocabularies': 'shared', 'data.target_vocab_size': 0}
   later |= {'model.source_V': 0} if computed.get('model.name') != 'transformer' else {}  # which had it before
   computed = {k: v for k, v in computed.items() if k not in later or v != later[k]}

@@ -25,14 +25,16 @@ def init(
     cell: name in `rnn.CELLS`.
     width_in: E.
     width: D.
-    bias: 'single', or 'double' for PyTorch's second, recurrent bias.
+    bias: 'single', 'double' for PyTorch's second, recurrent bias, or 'none'.
     forget_bias: added to the bias of the LSTM's forget gate (Gers et al. 2000; Jozefowicz et al. 2015 use 1).
 
   Returns:
     {'input': (E, G), 'recurrent': (D, G), 'bias': (G,), and if double 'recurrent_bias': (G,)}.
   """
   G = rnn.get(cell).gates * width
-  shapes = {'input': (width_in, G), 'recurrent': (width, G), 'bias': (G,)}
+  shapes: dict[str, tuple[int, ...]] = {'input': (width_in, G), 'recurrent': (width, G)}
+  if bias != 'none':
+    shapes['bias'] = (G,)
   if bias == 'double':
     shapes['recurrent_bias'] = (G,)
   keys = jax.random.split(key, len(shapes))
@@ -40,7 +42,7 @@ def init(
     name: jax.random.uniform(k, shape, jnp.float32, -scale, scale)
     for k, (name, shape) in zip(keys, shapes.items(), strict=True)
   }
-  if cell == 'lstm' and forget_bias:
+  if cell == 'lstm' and forget_bias and bias != 'none':
     params['bias'] = params['bias'].at[width : 2 * width].add(forget_bias)
   return params
 
@@ -64,7 +66,7 @@ def layer(
 
   Args:
     cell: name in `rnn.CELLS`.
-    params: from `init`.
+    params: from `init`; without 'input', x is added to the gates as it is.
     x_TBE: inputs, time first.
     carry: from `init_carry` or an earlier call.
     valid_TB: bool; an invalid step leaves the carry unchanged and outputs h again. None: all are valid.
@@ -74,10 +76,11 @@ def layer(
   Returns:
     (h_TBD in `dtype`, carry after the last step in float32).
   """
-  b_G, c_G = params['bias'], params.get('recurrent_bias')
+  G = params['recurrent'].shape[1]
+  b_G, c_G = params.get('bias', jnp.zeros(G, jnp.float32)), params.get('recurrent_bias')
   if c_G is not None and rnn.get(cell).adds:
     b_G, c_G = b_G + c_G, None
-  weights = Weights(params['input'], params['recurrent'], b_G, c_G)
+  weights = Weights(params.get('input', jnp.eye(G, dtype=jnp.float32)), params['recurrent'], b_G, c_G)
   carry = tuple(constrain(x_BD, 'BD') for x_BD in carry)
   h_TBD, carry = rnn.loop(cell, weights, constrain(x_TBE.astype(dtype), 'TBE'), carry, valid_TB, backend)
   return constrain(h_TBD.astype(dtype), 'TBD'), carry

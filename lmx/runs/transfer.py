@@ -10,11 +10,12 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from lmx import storage
-from lmx.config import schema
+from lmx.config import run_files, schema
 from lmx.data import labels as labels_lib
 from lmx.data.corpus import Corpus
 from lmx.data.tokenizers import word_characters
 from lmx.errors import InputError
+from lmx.models import registry
 from lmx.runs import restore
 from lmx.types import Array, Params
 
@@ -22,8 +23,24 @@ from lmx.types import Array, Params
 def take(run: schema.Run, shapes: Params, corpus: Corpus, key: Array) -> tuple[Params, str]:
   """Return the parameters of the finished run that `train.init_from` names; see `copy`."""
   del key
+  _check_counted(run)
   names = labels_lib.label_names(corpus.manifest)
   return copy(run.train.init_from, shapes, run.train.init_parts, corpus.tokenizer, names)
+
+
+def _check_counted(run: schema.Run) -> None:
+  """Raise InputError if fields that follow from a training text are others than those of the finished run."""
+  start = storage.path('train.init_from', run.train.init_from, storage.FOLDER)
+  try:
+    theirs = run_files.read_config(start)['model']
+  except InputError:
+    return  # `copy` reports it
+  for name in registry.get(run.model_name).COUNTED if theirs.get('name') == run.model_name else ():
+    if theirs.get(name) and tuple(theirs[name]) != getattr(run.model, name):
+      raise InputError(
+        f'model.{name}: got values of this training text; expected those of {start}, whose parameters depend on them; '
+        'set train.like_init=true'
+      )
 
 
 def copy(

@@ -3,12 +3,16 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
+from lmx import storage
 from lmx.config import resolve
 from lmx.data import corpus as corpora
 from lmx.data.tokenizers import characters
 from lmx.errors import InputError, InputWarning
+from lmx.layers import class_softmax
+from lmx.runs import work_directory
 
 SMALL = {'model': {'name': 'rnn_lm', 'variant': 'tiny'}, 'train': {'steps': 3}}
 
@@ -231,6 +235,18 @@ def test_model_mismatch_in_evaluation_is_reported():
 def test_evaluation_rejects_other_parameters(override, message):
   with pytest.raises(InputError, match=message):
     resolve.to_run(resolve.load('experiments/transformer_xl/quickstart.py', [override]), 4096)
+
+
+def test_classes_of_words_come_from_the_training_text(tmp_path):
+  config = resolve.load('experiments/rnn_lm/mikolov.py:tiny', ['model.classes=3'])
+  corpus = corpora.Corpus.from_texts({'train': ['a b a c a d'], 'valid': ['d d d d']}, characters.Bytes(eos=True))
+  settled, run = resolve.with_corpus(config, corpus)
+  counts = np.bincount(corpus.splits['train'].tokens, minlength=run.model.V)
+  assert run.model.class_starts == run.measured.class_starts == class_softmax.starts(counts, 3, 'root')
+  assert tuple(settled.model.class_starts) == run.model.class_starts == resolve.to_run(settled).measured.class_starts
+  saved = json.loads(json.dumps(settled.to_dict()))
+  work_directory.create(storage.path('--workdir', tmp_path / 'run', storage.FOLDER), settled, corpus)
+  assert resolve.with_records(config.to_dict(), saved, tmp_path / 'run').model.class_starts == run.model.class_starts
 
 
 def test_windows_of_images_have_the_sizes_of_the_training():

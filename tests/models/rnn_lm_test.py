@@ -83,6 +83,61 @@ def test_equals_numpy(cell, tied):
       np.testing.assert_allclose(got[b], end, rtol=1e-5, atol=1e-5)
 
 
+MIKOLOV = dict(D=16, E=16, N=1, cell='rnn_sigmoid', input='one_hot', bias='none', classes=4, class_starts=(2, 9, 30))
+
+
+def test_mikolov_equals_the_papers_equations():
+  """s(t) = sigmoid(U w(t) + W s(t - 1)), p(word) = p(class) p(word | class), one step and word at a time."""
+  cfg = registry.config('rnn_lm', 'tiny', **MIKOLOV)
+  params, batch, state = params_of(cfg), batch_of(cfg), state_of(cfg)
+  assert jax.tree.map(np.shape, params) == {
+    'embed': {'table': (61, 16)},
+    'layer_00': {'recurrent': (16, 16)},
+    'output': {'table': (61, 16), 'classes': (4, 16)},
+  }
+
+  @jax.jit
+  def run(params, batch, state):
+    features, after = rnn_lm.apply(cfg, params, batch, state)
+    return rnn_lm.nll(cfg, params, features, batch['targets_BT']), rnn_lm.logits(cfg, params, features), after
+
+  nll_BT, log_p_BTV, after = jax.device_get(run(params, batch, state))
+  exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+  softmax = lambda scores: np.exp(scores) / np.exp(scores).sum()
+  for b, length in enumerate(LENGTHS):
+    s = np.asarray(state[0][0][b], np.float64)
+    for t in range(length):
+      one_hot = np.eye(61)[batch['tokens_BT'][b, t]]
+      s = reference.sigmoid(one_hot @ exact['embed']['table'] + s @ exact['layer_00']['recurrent'])
+      classes = softmax(exact['output']['classes'] @ s)
+      words = [softmax(part @ s) for part in np.split(exact['output']['table'], MIKOLOV['class_starts'])]
+      p_V = np.concatenate([p * within for p, within in zip(classes, words, strict=True)])
+      np.testing.assert_allclose(np.exp(log_p_BTV[b, t]), p_V, rtol=1e-5)
+      assert nll_BT[b, t] == pytest.approx(-np.log(p_V[batch['targets_BT'][b, t]]), rel=1e-5)
+    np.testing.assert_allclose(after[0][0][b], s, rtol=1e-5)
+  assert count('mikolov') == 2 * 10_000 * 200 + 200**2 + 100 * 200 == 4_060_000
+
+
+@pytest.mark.parametrize(
+  ('fields', 'message'),
+  [
+    ({'D': 8}, 'model.input: got "one_hot" with E = 16, D = 8'),
+    ({'cell': 'gru'}, 'model.input: got "one_hot" .* cell "gru"'),
+    ({'class_starts': (2, 9)}, 'model.class_starts: got 2; expected 3'),
+    ({'classes': 0}, 'model.class_starts: got 3; expected 0'),
+  ],
+)
+def test_invalid_classes_and_inputs_are_rejected(fields, message):
+  with pytest.raises(InputError, match=message):
+    registry.config('rnn_lm', 'tiny', **MIKOLOV | fields)
+
+
+def test_unknown_classes_are_no_output():
+  cfg = registry.config('rnn_lm', 'tiny', **MIKOLOV | {'class_starts': ()})
+  with pytest.raises(InputError, match='model.class_starts: got none'):
+    jax.eval_shape(lambda: rnn_lm.logits(cfg, drawn.shapes(rnn_lm.init, cfg), rnn_lm.Features(np.zeros((1, 1, 16)))))
+
+
 def test_every_parameter_starts_uniform():
   cfg = registry.config('rnn_lm', 'tiny', bias='double')
   params = jax.device_get(jax.jit(rnn_lm.init, static_argnums=0)(cfg, jax.random.key(0)))
