@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import jax
 import numpy as np
 import pytest
 
@@ -12,7 +13,7 @@ from lmx.data import corpus as corpora
 from lmx.data.tokenizers import characters
 from lmx.errors import InputError, InputWarning
 from lmx.layers import class_softmax
-from lmx.runs import work_directory
+from lmx.runs import transfer, work_directory
 
 SMALL = {'model': {'name': 'rnn_lm', 'variant': 'tiny'}, 'train': {'steps': 3}}
 
@@ -247,6 +248,10 @@ def test_classes_of_words_come_from_the_training_text(tmp_path):
   saved = json.loads(json.dumps(settled.to_dict()))
   work_directory.create(storage.path('--workdir', tmp_path / 'run', storage.FOLDER), settled, corpus)
   assert resolve.with_records(config.to_dict(), saved, tmp_path / 'run').model.class_starts == run.model.class_starts
+  other = corpora.Corpus.from_texts({'train': ['d d a c'], 'valid': ['d d d d']}, characters.Bytes(eos=True))
+  again = resolve.load('experiments/rnn_lm/mikolov.py:tiny', ['model.classes=3', f'train.init_from={tmp_path / "run"}'])
+  with pytest.raises(InputError, match='model.class_starts: got values of this training text'):
+    transfer.take(resolve.with_corpus(again, other)[1], {}, other, jax.random.key(0))
 
 
 def test_windows_of_images_have_the_sizes_of_the_training():
