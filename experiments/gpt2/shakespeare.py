@@ -15,8 +15,8 @@ parameters, as in nanoGPT.
 The validation loss covers the whole split in adjacent windows; nanoGPT estimates it from random windows (200 batches,
 or 20 for `cpu`).
 
-Deviations: nanoGPT omits biases; here the model has them, as in the paper. It samples windows anywhere in the text;
-here an epoch's windows are adjacent, with a random offset and in random order.
+Deviations: nanoGPT omits biases (--config.model.bias=False); here the model has them, as in the paper. nanoGPT samples
+windows anywhere in the text; here an epoch's windows are adjacent, with a random offset and in random order.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ metrics use GPT-2's vocab.json and merges.txt as tokenizer_path.
 The paper gives the batch (512 windows of 1,024 tokens) and says that the learning rate was tuned by hand for each size;
 training code was never released. The rest follows nanoGPT's reproduction (github.com/karpathy/nanoGPT,
 config/train_gpt2.py): AdamW with b2 = 0.95, decay 0.1 on matrices, rate 6e-4 falling to 6e-5 over 600,000 steps of
-491,520 tokens, 2,000 of them warm-up, clipping at 1, no dropout. nanoGPT also omits biases; here the model has them, as
-in the paper. Larger sizes have the peak learning rates of GPT-3 models of similar size (Brown et al. 2020, arXiv
-2005.14165, table 2.1).
+491,520 tokens, 2,000 of them warm-up, clipping at 1, no dropout. nanoGPT also omits biases (--config.model.bias=False);
+here the model has them, as in the paper. Larger sizes have the peak learning rates of GPT-3 models of similar size
+(Brown et al. 2020, arXiv 2005.14165, table 2.1).
 
   variant  validation loss to expect on OpenWebText                           hardware and time
   124m     about 2.85 after 300B tokens (OpenAI's weights score 3.12 there)   8 A100 40GB, about 4 days (nanoGPT)

@@ -98,7 +98,7 @@ TABLE = Table(
         f'xlnet/v2/glue/dev/bert/{column}',
         f'bert/large_{task}',
         metric,
-        note="settings not printed; ours are section 4.1's of Devlin et al.",
+        note="settings not printed; ours are of section 4.1 of BERT's paper",
         statistic=MEDIAN,
       )
       for column, (task, metric) in GLUE.items()

@@ -57,6 +57,7 @@ class Config:
     N: layers.
     F: width of the feed-forward networks; 0 is 4 D.
     tied: use the embedding as the output matrix.
+    bias: use biases in products and normalisations; nanoGPT has none.
     init: 'paper', 'released' or 'nanogpt', see the module's docstring.
     dropout_embedding: dropout rate of the sum of token and position embeddings.
     dropout_attention: dropout rate of the attention probabilities.
@@ -74,6 +75,7 @@ class Config:
   N: int = 12
   F: int = 0
   tied: bool = True
+  bias: bool = True
   init: str = 'paper'
   dropout_embedding: float = 0.0
   dropout_attention: float = 0.0
@@ -112,12 +114,13 @@ class Block(nn.Module):
   ) -> tuple[Array, Any]:
     cfg, keys = self.cfg, transformer.layer_keys(key)
     residual_std = 0.02 * {'paper': cfg.N, 'released': 1, 'nanogpt': 2 * cfg.N}[cfg.init] ** -0.5
-    common: dict[str, Any] = dict(kernel_init=Init(std=0.02, residual_std=residual_std), dtype=cfg.dtype)
+    kernel_init = Init(std=0.02, residual_std=residual_std)
+    common: dict[str, Any] = dict(kernel_init=kernel_init, bias=cfg.bias, dtype=cfg.dtype)
     attention = SelfAttention(
       cfg.H, causal=True, backend=cfg.attention, rate=cfg.dropout_attention, **common, name='attention'
     )
     mlp = Mlp(cfg.F or 4 * cfg.D, 'gelu_tanh', **common, name='mlp')
-    norm_1, norm_2 = (Norm(EPS, cfg.dtype, name=name) for name in ('norm_1', 'norm_2'))
+    norm_1, norm_2 = (Norm(EPS, cfg.dtype, cfg.bias, name=name) for name in ('norm_1', 'norm_2'))
     drop = lambda f_BTD, key: dropout.dropout(f_BTD, cfg.dropout_residual, key)
 
     f_BTD, cache = attention(norm_1(x_BTD), mask, cache, position_BT, keys.attention)
@@ -134,8 +137,10 @@ def init(cfg: Config, key: Array) -> Params:
       'tokens': embedding.table(tokens_key, cfg.V, cfg.D, 0.02),
       'positions': embedding.table(positions_key, cfg.T, cfg.D, 0.02 if cfg.init == 'nanogpt' else 0.01),
     },
-    'norm': {'scale': jnp.ones(cfg.D, jnp.float32), 'bias': jnp.zeros(cfg.D, jnp.float32)},
+    'norm': {'scale': jnp.ones(cfg.D, jnp.float32)},
   }
+  if cfg.bias:
+    params['norm']['bias'] = jnp.zeros(cfg.D, jnp.float32)
   if not cfg.tied:
     params['output'] = {'table': embedding.table(jax.random.fold_in(key, 1), cfg.V, cfg.D, 0.02)}
   for i, k in enumerate(keys):
@@ -189,7 +194,7 @@ def apply(
     scan=cfg.scan,
     remat=cfg.remat,
   )
-  last_BTD = transformer.layer_norm(x_BTD, params['norm']['scale'], params['norm']['bias'], EPS)
+  last_BTD = transformer.layer_norm(x_BTD, params['norm']['scale'], params['norm'].get('bias'), EPS)
   features = Features(last_BTD.astype(cfg.dtype), layers=hidden if all_layers else None)
   return features, {'position_B': read_B, 'layers': caches} if state else ()
 

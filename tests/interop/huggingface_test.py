@@ -12,7 +12,7 @@ import tokenizers
 
 from lmx.errors import InputError
 from lmx.interop import huggingface
-from lmx.interop.huggingface import folder
+from lmx.interop.huggingface import folder, gpt2
 from lmx.models import registry
 
 SIZES = {
@@ -257,3 +257,8 @@ def test_gpt_tokenizers_have_no_token_types(kind, tmp_path):
   folder._write_tokenizer(tmp_path, {'kind': kind, 'model': state}, 8, False, ('_start_',))
   settings = json.loads((tmp_path / 'tokenizer_config.json').read_text())
   assert settings['model_input_names'] == ['input_ids', 'attention_mask']
+
+
+def test_gpt2_without_biases_has_no_export():
+  with pytest.raises(InputError, match=r'model\.bias: got false'):
+    gpt2.config(registry.config('gpt2', 'tiny', bias=False))

@@ -47,6 +47,28 @@ def test_matches_reference_padded_rows_too(attention):
     np.testing.assert_allclose(found[b], expected, rtol=1e-5, atol=1e-5)
 
 
+def test_model_without_biases_is_that_with_zeros():
+  cfg = config(bias=False)
+  params = params_of(cfg)
+  with_zeros = jax.eval_shape(lambda: gpt2.init(config(), jax.random.key(0)))
+  paths = {path for path, _ in jax.tree_util.tree_leaves_with_path(params)}
+  filled = jax.tree_util.tree_map_with_path(
+    lambda path, x: find(params, path) if path in paths else np.zeros(x.shape, np.float32), with_zeros
+  )
+  removed = {path[-1].key for path, _ in jax.tree_util.tree_leaves_with_path(filled) if path not in paths}
+  assert removed == {'bias'} and not [path for path in paths if path[-1].key == 'bias']
+  tokens_BT = tokens(cfg)
+  found, _ = logits(cfg, params, {'tokens_BT': tokens_BT})
+  expected = reference.gpt2(jax.tree.map(lambda x: np.asarray(x, np.float64), filled), tokens_BT[0], np.ones(T, bool))
+  np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def find(params, path):
+  for part in path:
+    params = params[part.key]
+  return params
+
+
 @pytest.mark.parametrize(
   'init,positions,residual',
   [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lmx.errors import InputError
 from lmx.interop.huggingface import gpt
 from lmx.interop.huggingface.entry import (
   Entry,
@@ -39,7 +40,9 @@ def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def config(cfg: Any) -> dict[str, Any]:
-  """Return fields of config.json; the inverse of `fields`."""
+  """Return fields of config.json; the inverse of `fields`. Raises InputError for a model without biases."""
+  if not cfg.bias:
+    raise InputError("model.bias: got false; expected true: transformers' GPT-2 has biases, so this run has no export")
   settings = {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | _RATES).items()}
   return settings | {
     'activation_function': 'gelu_new',
