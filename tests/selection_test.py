@@ -143,6 +143,7 @@ RELEASED = {
   'gpt/tasks.py:stsb': {'train.best_by': 'loss', 'evaluation.which': 'last'},
   'xlnet/tasks.py:stsb': {'train.best_by': 'pearson', 'train.eval_every': 600, 'evaluation.which': 'best'},
   'xlnet/tasks.py:rte': {'train.best_by': 'loss', 'evaluation.which': 'last'},
+  'bahdanau/wmt14.py:rnnsearch': {'train.best_by': 'loss', 'evaluation.which': 'last'},
   'bert/tasks.py:rte': {'train.best_by': 'loss', 'evaluation.which': 'last'},
 }
 
