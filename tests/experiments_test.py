@@ -1248,6 +1248,7 @@ BATCHING_CHANGES: dict = {
   ('documents', 'buckets'): ({}, (8, 16)),
   ('tagged', 'buckets'): ({}, (8, 32)),
   ('tagged', 'form'): None,
+  ('tagged', 'context'): None,  # tests/data/batching/tagged_test.py
   ('questions', 'form'): ({'question_length': 8}, 'xlnet'),
   ('questions', 'stride'): ({'question_length': 8}, 3),
   ('questions', 'question_length'): ({'question_length': 8}, 5),

@@ -23,7 +23,8 @@ from tests import small_text
 BASE = 'experiments/luong/quickstart.py:tiny'
 QUICK = (
   'data.vocabularies=separate',
-  'data.target_vocab_size=8',
+  'data.vocab_size=8',
+  'data.target_vocab_size=24',
   'model.window=global',
   'train.steps=4',
   'train.eval_every=4',
@@ -36,11 +37,15 @@ QUICK = (
   'samples.count=1',
 )
 
+DATA = [f'data.{name}' for name in ('dataset', 'manual_dir', 'source', 'target', 'vocabularies', 'vocab_size')]
+DATA += ['data.target_vocab_size']
+
 
 @pytest.fixture(scope='module')
 def numbers(tmp_path_factory):
-  """Settings of pairs of numbers in words and in digits."""
-  return small_text.numbers(tmp_path_factory.mktemp('numbers'), train=300, held_out=30)
+  """Settings of pairs of numbers in digits and in words."""
+  settings = small_text.numbers(tmp_path_factory.mktemp('numbers'), train=300, held_out=30)
+  return [*settings, 'data.source=digits', 'data.target=words']
 
 
 @pytest.fixture(scope='module')
@@ -58,13 +63,14 @@ def loaded(run):
 
 def test_each_side_has_its_vocabulary_and_its_table(run, loaded):
   source, target = loaded.tokenizer, loaded.tokenizer.target
-  assert (loaded.cfg.source_V, loaded.cfg.V) == (source.vocab_size, 8) and source.vocab_size > target.vocab_size == 8
+  assert (loaded.cfg.source_V, loaded.cfg.V) == (source.vocab_size, target.vocab_size) == (8, 24)
   embed = loaded.params['model']['embed']
-  assert (len(embed['source']), len(embed['target'])) == (source.vocab_size, 8)
-  assert len(loaded.params['model']['output']['table']) == 8
+  assert (len(embed['source']), len(embed['target'])) == (8, 24)
+  assert len(loaded.params['model']['output']['table']) == 24
   split = loaded.corpus().splits['test']
-  for begin, end in zip(split.offsets[1::2], split.offsets[2::2], strict=True):  # digits and their end
-    assert (split.tokens[begin:end] < 8).all() and split.tokens[end - 1] == target.eos_id
+  for begin, middle, end in zip(split.offsets[:-1:2], split.offsets[1::2], split.offsets[2::2], strict=True):
+    assert (split.tokens[begin:middle] < 8).all() and split.tokens[middle - 1] == source.eos_id
+    assert (split.tokens[middle:end] < 24).all() and split.tokens[end - 1] == target.eos_id
   batch = pipeline.batches(loaded.run.data, loaded.corpus(), 'test', 0, train=False)(0)
   last_B = batch['source_valid_BS'].sum(1) - 1
   assert (batch['source_BS'][np.arange(len(last_B)), last_B] == source.eos_id).all()
@@ -89,7 +95,7 @@ def test_unknown_words_are_replaced_and_alignments_are_between_the_words_of_both
   biased['output']['bias'][[target.unk_id, target.eos_id]] += (1.0, -1.0)
   translator = dataclasses.replace(translator, params=biased)
   options = translate.Options(beam=1, max_extra=3, allow_unk=True)
-  lines = ['three hundred and twelve', 'seven']
+  lines = ['3 1 2', '7']
   plain = translate.translate(translator, lines, options)
   replaced = translate.translate(translator, lines, dataclasses.replace(options, replace_unknown=True))
   weights = translate.alignments(translator, translator.sources(lines), [np.asarray(x[0].tokens) for x in plain])
@@ -99,7 +105,7 @@ def test_unknown_words_are_replaced_and_alignments_are_between_the_words_of_both
     words = [line.split()[int(a_S[:-1].argmax())] for a_S in a_TS]
     expected = [words[t] if i == target.unk_id else target.id_to_token(i) for t, i in enumerate(ids)]
     assert other[0].text == ' '.join(expected)
-  for name, text in (('source', 'seven\ntwelve\n'), ('target', '7\n1 2\n'), ('gold', '0-0\n0-0 0p1\n')):
+  for name, text in (('source', '7\n1 2\n'), ('target', 'seven\ntwelve\n'), ('gold', '0-0\n0-0 1p0\n')):
     (tmp_path / name).write_text(text)
   command = ['translate', f'--workdir={run}', f'--input={tmp_path}/source', f'--reference={tmp_path}/target']
   command += [f'--alignments={tmp_path}/gold', f'--metrics={tmp_path}/out.json', f'--output={tmp_path}/hypotheses']
@@ -107,6 +113,9 @@ def test_unknown_words_are_replaced_and_alignments_are_between_the_words_of_both
   assert 0 <= json.loads((tmp_path / 'out.json').read_text())['alignment_error_rate'] <= 1
   assert main(['evaluate', f'--workdir={run}', '--split=valid', '--config.evaluation.known_only=true']) == 0
   assert 'bleu' in capsys.readouterr().out
+  settings = [f'--config.{key}={getattr(loaded.run.data, key.partition(".")[2])}' for key in DATA]
+  assert main(['ngrams', '--config=experiments/luong/quickstart.py:tiny', *settings, '--models=ikn3']) == 2
+  assert 'data.vocabularies: got separate ones' in capsys.readouterr().err
 
 
 def test_rows_of_each_table_are_matched_by_the_tokens_of_their_side(run, loaded):
@@ -117,7 +126,7 @@ def test_rows_of_each_table_are_matched_by_the_tokens_of_their_side(run, loaded)
     table = loaded.params['model']['embed'][side]
     np.testing.assert_array_equal(taken['model']['embed'][side], table[::-1])
   np.testing.assert_array_equal(taken['model']['output']['bias'], loaded.params['model']['output']['bias'][::-1])
-  counts = [f'{V} of {V} vocabulary rows matched' for V in (8, source.vocab_size)]
+  counts = [f'{V} of {V} vocabulary rows matched' for V in (8, 24)]
   assert all(count in note for count in counts)
 
 

@@ -16,7 +16,11 @@ DIR holds the files of the data set. Batch 32, 3 epochs, rate 5e-5, 10% warm-up,
 dropout 0.1, weight decay 0.01 except on LayerNorm and biases, clipping at 1; the paper's grid is batch 16 or 32, 2 to 4
 epochs and 2e-5 to 5e-5 (appendix A.3).
 
-Options: `adam=corrected` (see experiments/bert/tasks.py), `crf` puts a CRF over the words, `epochs`, `lr`.
+Each sentence of CoNLL 2003 is read with the words around it in its document, up to 512 subwords: "the maximal document
+context provided by the data" (section 5.3). lmx/data/batching/tagged.py has the rule, which the paper does not state.
+
+Options: `adam=corrected` (see experiments/bert/tasks.py), `crf` puts a CRF over the words, `epochs`, `lr`;
+`context=sentence` reads each sentence of CoNLL 2003 alone.
 
 Option `features` is the feature-based approach of table 7: BERT is frozen, and a two-layer BiLSTM of 768 cells per
 direction reads its layers. Learning rate and epochs are not printed; here 1e-3 and 20.
@@ -39,7 +43,15 @@ VARIANTS = ('conll2003', 'wnut17', 'ud_ewt', 'tiny')
 FEATURES = ('none', 'embeddings', 'second_to_last', 'last', 'sum_last_4', 'concat_last_4', 'sum_all')
 
 
-@config.arguments(VARIANTS, adam=('released', 'corrected'), crf=False, features=FEATURES, epochs=0.0, lr=0.0)
+@config.arguments(
+  VARIANTS,
+  adam=('released', 'corrected'),
+  crf=False,
+  features=FEATURES,
+  epochs=0.0,
+  lr=0.0,
+  context=('document', 'sentence'),
+)
 def get_config(variant, options):
   frozen = options.features != 'none'
   base = {
@@ -59,9 +71,13 @@ def get_config(variant, options):
     ),
     'evaluation': {'which': 'last', 'baselines': False},
   }
+  in_document = variant == 'conll2003' and options.context == 'document'
+  context = {'context': 'document', 'buckets': (64, 128, 256, 384)} if in_document else {}
   tags = {'dataset': 'embedded_tags', 'length': 320, 'batch_size': 2, 'batching': {'buckets': (32, 64, 128)}}
   changes = recipe.feature_based(variant, options.features) if frozen else {}
-  return config.merge(base, changes, fine_tuning.tiny(**tags) if variant == 'tiny' else {})
+  return config.merge(
+    base, changes, {'data': {'batching': context}}, fine_tuning.tiny(**tags) if variant == 'tiny' else {}
+  )
 
 
 def sweep():

@@ -124,6 +124,7 @@ _ROWS: dict[str, tuple[float, float]] = {
   'zhang2015/yelp_full': (650_000, 180),
   'zhang2015/yelp_polarity': (560_000, 170),
 }
+_IN_DOCUMENT = {'conll2003': 350}  # estimate: tokens of a mean row with the context of its document
 
 
 _ROW_BATCHINGS = ('documents', 'images', 'questions', 'tagged', 'texts', 'translation')
@@ -205,6 +206,7 @@ def _row(settings: Mapping[str, Any], dataset: str, length: int) -> float:
     return length
   texts = _CHOICES.get(dataset.partition('/')[0], 1) if settings.get('objective.name') == 'multiple_choice' else 1
   mean = _ROWS.get(dataset, (0, math.inf))[1]
+  mean = _IN_DOCUMENT[dataset] if settings.get('data.batching.context') == 'document' else mean
   fits = [bucket for bucket in settings.get('data.batching.buckets', ()) if bucket >= mean]
   return texts * min([*fits, length])
 

@@ -23,7 +23,7 @@ from launch.tables import plan as plans
 from lmx.errors import InputError
 
 FILE = pathlib.Path(__file__).with_suffix('.csv')
-_SETTINGS = ('model.', 'objective.', 'data.length', 'data.vocab_size')
+_SETTINGS = ('model.', 'objective.', 'data.length', 'data.vocab_size', 'data.target_vocab_size')
 _WITHOUT = re.compile('dropout|objective.(positive|metric)|model.init')  # changes no operation
 _ROWS = 8  # of the counted batch: operations per position hardly depend on it
 # Vocabularies that the experiment leaves to the text; else the variant's.
@@ -74,8 +74,9 @@ def sizes(run: Run, runs: Mapping[str, Run]) -> dict[str, dict[str, Any]]:
 
 def _sizes(run: Run, runs: Mapping[str, Run], stage: str, flat: Mapping[str, Any]) -> dict[str, Any]:
   own = {key: flat[key] for key in flat if key.startswith(_SETTINGS) and not _WITHOUT.search(key)}
-  if not own.get('data.vocab_size', 1):  # without a limit
-    del own['data.vocab_size']
+  for size in ('data.vocab_size', 'data.target_vocab_size'):
+    if not own.get(size, 1):  # without a limit, or as the source's
+      del own[size]
   known = _TOKENIZERS.get(flat.get('data.tokenizer', '')) or _VOCABULARIES.get(flat.get('data.dataset', ''))
   started = _started(run, runs) if not stage else {}
   return ({} if started or not known else {'data.vocab_size': known}) | started | own
@@ -154,6 +155,8 @@ def count(settings: Mapping[str, Any]) -> Count:
   cfg = registry.config(name, variant, **cast.convert('model', model.Config, tree['model']))
   if 'vocab_size' in tree['data'] and hasattr(cfg, 'V') and 'V' not in tree['model']:
     cfg = dataclasses.replace(cfg, V=tree['data']['vocab_size'])
+  if 'target_vocab_size' in tree['data']:
+    cfg = dataclasses.replace(cfg, V=tree['data']['target_vocab_size'], source_V=tree['data']['vocab_size'])
   fields = {**model.OBJECTIVE_FIELDS, **tree['objective']}
   objective = objectives.get(fields.pop('name', model.OBJECTIVE))
   objective_cfg = objective.resolve(objective.Config(**cast.convert('objective', objective.Config, fields)), _LABELS)

@@ -46,6 +46,11 @@ def run(args: argparse.Namespace) -> int:
       raise InputError(f'--models: got {args.models} with --save; expected one model, such as ikn5')
     ngrams.check_empty(args.save)
   corpus = pipeline.load(data)
+  if corpus.tokenizer.is_separate:
+    raise InputError(
+      'data.vocabularies: got separate ones of two languages; expected one vocabulary for n-gram models; set '
+      'data.vocabularies=shared'
+    )
   models = {names[0]: mixture.estimate(corpus, names[0], args.boundaries)} if args.save else {}
   records = mixture.evaluate_ngrams(corpus, splits, names, args.boundaries, models, data)
   by_name = {(record['model'], record['split']): record['perplexity_per_token'] for record in records}

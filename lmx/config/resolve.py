@@ -584,7 +584,7 @@ def digest(config: Mapping[str, Any]) -> str:
   later |= {'optim.restore_best': False, 'optim.max_reductions': 0, 'optim.stop_lr': 0.0}
   later |= {'objective.window': 0, 'objective.base': 0, 'model.input': 'embedding'}
   later |= {'model.classes': 0, 'model.class_mass': 'root', 'model.class_starts': []}
-  later |= {'data.vocabularies': 'shared', 'data.target_vocab_size': 0}
+  later |= {'data.vocabularies': 'shared', 'data.target_vocab_size': 0, 'data.batching.context': 'sentence'}
   later |= {'model.source_V': 0} if computed.get('model.name') != 'transformer' else {}  # which had it before
   computed = {k: v for k, v in computed.items() if k not in later or v != later[k]}
   for key, value in (('model.attention', 'without_numba'), ('model.backend', 'xla')):  # "auto" in earlier versions

@@ -35,7 +35,7 @@ from lmx.errors import InputError, InputWarning, check_choice, check_least, expl
 
 FORMAT = 1  # of the cache; increase it when the same request gives other tokens
 VOCABULARIES = ('shared', 'separate')
-_PARTS = ('offsets', 'sentences', 'labels', 'token_labels')
+_PARTS = ('offsets', 'sentences', 'labels', 'token_labels', 'file_documents')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,6 +261,7 @@ def prepare(cfg: Config, *, make: bool = True, processes: int = 0) -> str:
     'inner_marks': cfg.tokenizer == 'words' and cfg.rules.words == 'prose',  # earlier caches split words at them
     'hanging': cfg.tokenizer == 'word_bpe' and not tokenizer,  # earlier caches have no words ending with a hyphen
     'reading': cfg.rules.reading,
+    'file_documents': cfg.keeps_file_documents,
     'byte_offsets': 2 * (cfg.tokenizer == 'unigram' and cfg.rules.spans),  # earlier caches: a byte has a run's offsets
     'spaced_once': cfg.tokenizer == 'unigram' and cfg.rules.token_labels,  # earlier caches: two spaces before a word
   }
@@ -380,7 +381,8 @@ def _build(
         rows = label_rules.TokenSpans(examples, tokenizer) if cfg.rules.spans else examples
         encoding.write(cfg, writer, reader(_progress(rows, f'tokenising {name}')), tokenizer)
     writers[name] = writer
-  _write(directory, cfg, tokenizer, writers, file_names, vector_files)
+  groups = label_rules.file_documents(cfg.dataset, splits) if cfg.keeps_file_documents else {}
+  _write(directory, cfg, tokenizer, writers, groups, file_names, vector_files)
 
 
 def _write(
@@ -388,10 +390,14 @@ def _write(
   cfg: Config,
   tokenizer: Tokenizer,
   writers: Mapping[str, Writer],
+  groups: Mapping[str, np.ndarray],
   names: Sequence[str],
   vector_files: Sequence[Sequence[str]],
 ) -> None:
-  """Write the arrays next to the tokens, then the manifest of all files; `names` are the tokenizer's files."""
+  """Write the arrays next to the tokens, then the manifest of all files.
+
+  `names` are the tokenizer's files, `groups` the arrays `file_documents` of the splits, if they are kept.
+  """
   file_names = list(names)
   document_labels = {name: writer.labels for name, writer in writers.items()}
   scores = cfg.rules.columns.scores or cfg.scores
@@ -407,6 +413,7 @@ def _write(
   records = {}
   for name, writer in writers.items():
     split = writer.split(np.zeros(0), labels.get(name), token_labels.get(name))
+    split = dataclasses.replace(split, file_documents=groups.get(name))
     if not split.counts['tokens']:
       raise InputError(f'data set {cfg.dataset}: split {name} has no tokens')
     records[name] = {'counts': dict(split.counts)}

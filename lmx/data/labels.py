@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lmx import documents
+from lmx.data.builders import tagged
 from lmx.data.tokenizers.base import Tokenizer
 from lmx.errors import InputError, InputWarning
 
@@ -212,3 +213,17 @@ class TokenSpans:
         )
         label = f'{inside[0]}:{inside[-1]}' if inside.size else 'none'
       yield name, text, label
+
+
+def file_documents(dataset: str, splits: Mapping[str, Any]) -> dict[str, np.ndarray]:
+  """Return the document number of each sentence, int32, by split. Raises InputError if the files mark no documents."""
+  found = {}
+  for name, examples in splits.items():
+    numbers = [tagged.document_of(id) for id, _, _ in examples]
+    if None in numbers:
+      raise InputError(
+        f'data.batching.context: got "document" with data set {dataset}, whose split {name} marks no documents; '
+        'expected lines -DOCSTART- (CoNLL 2003) or # newdoc (CoNLL-U) in its file; set data.batching.context=sentence'
+      )
+    found[name] = np.asarray(numbers, np.int32)
+  return found

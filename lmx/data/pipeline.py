@@ -147,6 +147,10 @@ class Config(corpora.Config):
       )
     module.check(self)
 
+  @property
+  def keeps_file_documents(self) -> bool:
+    return getattr(self.batching, 'context', 'sentence') == 'document'
+
   def _check_generated(self) -> None:
     """Raise InputError if a setting is for data sets that are read."""
     texts = (f for f in dataclasses.fields(corpora.Config) if f.name not in (*_IMAGE_FIELDS, 'tokenizer'))

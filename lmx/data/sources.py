@@ -158,6 +158,11 @@ class Config:
     """Source and target languages of a parallel data set, None for others."""
     return self.rules.languages(self.source, self.target)
 
+  @property
+  def keeps_file_documents(self) -> bool:
+    """Return True if labelled sentences are kept with the number of their document in the file."""
+    return False
+
   def _check_sides(self) -> None:
     for field in ('source', 'target'):
       language = getattr(self, field)
@@ -319,6 +324,7 @@ class Config:
 def prepared_directory(source: Config) -> str:
   """Return the path of lmx's prepared copy of a data set, which may not exist yet. Raises InputError."""
   identity = source.source_identity() | ({'reading': source.rules.reading} if source.rules.reading else {})
+  identity |= {'file_documents': True} if source.keeps_file_documents else {}
   key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
   return os.path.join(cache.root(source.cache_dir), 'datasets', f'{source.dataset.replace("/", "_")}-{key}')
 

@@ -36,6 +36,8 @@ class Split:
     counts: 'tokens', 'words', 'characters', 'bytes', 'documents' of the split.
     token_labels: int32, one per token, indices of manifest['token_label_names'], -1 for subwords that do not start a
       word and for the end of a text; or None if words have no labels.
+    file_documents: int32, one per document, if documents are labelled sentences: the number of the document in the file
+      that the sentence is part of, in ascending order; or None if it is not kept.
   """
 
   name: str
@@ -45,6 +47,7 @@ class Split:
   labels: np.ndarray | None
   counts: Mapping[str, int]
   token_labels: np.ndarray | None = None
+  file_documents: np.ndarray | None = None
 
   @property
   def title(self) -> str:

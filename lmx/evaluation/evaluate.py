@@ -229,9 +229,19 @@ def text_counts(corpus: Any, split: str, cfg: pipeline.Config | None = None) -> 
   if not counts.get('words') or not hasattr(corpus.tokenizer, 'decode'):
     return counts
   long_words = counts.get('characters', 0) > _LONGEST_WORD * counts['words']
-  if long_words or writing_systems.is_unspaced([corpus.tokenizer.decode(np.asarray(data.tokens[:_SAMPLE]).tolist())]):
+  if long_words or writing_systems.is_unspaced(_sample_texts(corpus.tokenizer, data)):
     counts.pop('words')
   return counts
+
+
+def _sample_texts(tokenizer: Any, data: Any) -> list[str]:
+  """Return the text of the first tokens of a split; of pairs in two vocabularies, of each document."""
+  tokens = np.asarray(data.tokens[:_SAMPLE])
+  if not tokenizer.is_separate:
+    return [tokenizer.decode(tokens.tolist())]
+  ends = np.asarray(data.offsets[1 : len(tokens)])
+  parts = np.split(tokens, ends[ends < len(tokens)])
+  return [(tokenizer.target if i % 2 else tokenizer).decode(part.tolist()) for i, part in enumerate(parts)]
 
 
 def final_data(run: Run) -> pipeline.Config:

@@ -7,6 +7,7 @@ of semantic roles reads each sentence with one predicate, given by the index of 
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -62,11 +63,13 @@ def line(loaded: RestoredRun, one: Any, number: int) -> Mapping[str, Any]:
 
 def read_split(loaded: RestoredRun, split: str) -> Inputs:
   """Return the sentences of a split of the run's data set."""
-  rows = [(text.split(), label.split()) for _, text, label in pipeline.examples(loaded.run.data, split)]
+  rows = [(name, text.split(), label.split()) for name, text, label in pipeline.examples(loaded.run.data, split)]
   first = int(loaded.run.data.rules.predicates)  # predicate index, before the tags
   sentences = [
-    Sentence(tuple(words), tuple(tags[first:]), (i,) * len(words), int(tags[0]) if first else None)
-    for i, (words, tags) in enumerate(rows, 1)
+    Sentence(
+      tuple(words), tuple(tags[first:]), (i,) * len(words), int(tags[0]) if first else None, tagged.document_of(name)
+    )
+    for i, (name, words, tags) in enumerate(rows, 1)
   ]
   return _build_inputs(loaded, sentences, f'split {split}')
 
@@ -87,7 +90,7 @@ def _build_inputs(loaded: RestoredRun, sentences: Sequence[Sentence], where: str
   words = [[tagged.plain(word) for word in one.words] for one in sentences]
   tokenizer = batched.tokenizer(loaded, map(' '.join, words))
   limit = (data.eval_length or data.length) - 2 * (data.batching.form == 'bert')
-  parts, long, truncated = [], [], 0
+  parts, numbers, long, truncated = [], [], [], 0
   for one, word_ids in zip(sentences, encoding.encode_words(words, tokenizer), strict=True):
     truncated += sum(len(ids) > limit for ids in word_ids)
     sentence_parts = _split_sentence([ids[:limit] for ids in word_ids], limit)
@@ -97,6 +100,7 @@ def _build_inputs(loaded: RestoredRun, sentences: Sequence[Sentence], where: str
         f'{limit} with a predicate; raise data.length'
       )
     parts += sentence_parts
+    numbers += [len(numbers) if one.document is None else one.document] * len(sentence_parts)
     long += [len(sentence_parts)] if len(sentence_parts) > 1 else []
   notes: list[str] = []
   if long:
@@ -106,7 +110,13 @@ def _build_inputs(loaded: RestoredRun, sentences: Sequence[Sentence], where: str
     )
   if truncated:
     notes.append(f'{truncated:,} words have more than {limit} tokens and are truncated to their first {limit}')
+  if data.keeps_file_documents and any(one.document is None for one in sentences):
+    notes.append(
+      f'{where} marks no documents by lines -DOCSTART- or # newdoc, so each sentence is read without the context that '
+      'the run was trained with'
+    )
   split = _split(where, parts, tokenizer.eos_id, [one.predicate for one in sentences] if with_predicates else None)
+  split = dataclasses.replace(split, file_documents=np.asarray(numbers, np.int32))
   corpus = corpora.Corpus(tokenizer, {where: split}, {'dataset': {'name': 'sentences'}}, hash='')
   return Inputs(corpus, where, sentences, tuple(notes))
 

@@ -160,6 +160,30 @@ def test_conll_2003_labels_are_converted_to_bio(tmp_path):
     corpus.load(corpus.Config(dataset='conll2003', tokenizer='words', cache_dir=str(tmp_path)))
 
 
+NEWS = '-DOCSTART- -X- O O\n\nA X Y O\nb X Y B-LOC\n\nc X Y O\n\n-DOCSTART- -X- O O\n\nD X Y B-PER\n\n'
+
+
+def test_documents_of_the_files_are_kept_where_rows_have_their_context(tmp_path):
+  put(tmp_path, ('eng.train', 'eng.testa', 'eng.testb'), [NEWS, NEWS, NEWS.replace('A X', '-DOCSTART- X')])
+  plain = dict(dataset='conll2003', manual_dir=str(tmp_path), cache_dir=str(tmp_path / 'cache'), check_sizes=False)
+  plain |= dict(tokenizer='wordpiece', vocab_size=40)
+  context = {'batching': {'name': 'tagged', 'form': 'bert', 'context': 'document'}, 'length': 16}
+  made = pipeline.load(pipeline.Config(**plain, **context))
+  assert made.splits['train'].file_documents.tolist() == [1, 1, 2]
+  assert made.splits['test'].file_documents.tolist() == [2, 2, 3]  # a line -DOCSTART- is no word
+  assert pipeline.load(pipeline.Config(**plain, **context)).hash == made.hash
+  cut = pipeline.Config(**plain, batching={'name': 'tagged', 'form': 'bert'}, length=16)
+  other = pipeline.load(cut)
+  assert other.splits['train'].file_documents is None and other.dir != made.dir
+  np.testing.assert_array_equal(other.splits['train'].tokens, made.splits['train'].tokens)
+  put(tmp_path, ('eng.testa',), [NEWS.replace('-DOCSTART- -X- O O\n\n', '')])
+  with pytest.raises(InputError, match='data.batching.context: got "document" .* split valid marks no documents'):
+    pipeline.load(pipeline.Config(**plain, **context))
+  text = '# newdoc id = a\n# sent_id = 1\n1\tDo\tdo\tAUX\n\n1\tgo\tgo\tVERB\n\n# newdoc\n1\tb\tb\tX\n'
+  (tmp_path / 'a.conllu').write_text(text)
+  assert [one.document for one in tagged.read(str(tmp_path / 'a.conllu'))] == [1, 1, 2]
+
+
 def test_parts_of_speech_of_syntactic_words(tmp_path):
   text = "# sent_id = 1\n1-2\tDon't\t_\t_\n1\tDo\tdo\tAUX\n2\tn't\tnot\tPART\n2.1\tgo\tgo\tVERB\n3\t# b\t#\tSYM\n\n"
   put(tmp_path, ('train.conllu', 'dev.conllu', 'test.conllu'), [text] * 3)

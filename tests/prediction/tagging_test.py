@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lmx.cli import main
+from lmx.data import pipeline
 from lmx.data.builders import tagged
 from lmx.errors import InputError, InputWarning
 from lmx.objectives import tag
@@ -227,3 +228,36 @@ def test_comment_like_word_is_kept_in_columns(tmp_path):
   path.write_text('# id 1 of 2\nthe X\n# X\n-DOCSTART- X\n\n# id 2\n# id 3 of 3\nof Y\n')
   found = [(one.words, one.tags, one.lines) for one in tagged.read(str(path))]
   assert found == [(('the', '#'), ('X', 'X'), (2, 3)), (('of',), ('Y',), (8,))]
+
+
+def test_sentences_are_predicted_in_the_context_in_which_they_are_evaluated(tmp_path, capsys):
+  def news(seed):
+    pairs = [columns(made(5, seed + i), ' ') for i in range(6)]
+    return ''.join(f'-DOCSTART- O\n\n{part}' for part in pairs)
+
+  for seed, name in enumerate(('eng.train', 'eng.testa', 'eng.testb')):
+    (tmp_path / name).write_text(news(10 * seed))
+  tiny = {'model.variant': 'tiny', 'model.V': 0, 'model.N': 1, 'data.manual_dir': tmp_path, 'data.check_sizes': False}
+  tiny |= {'data.vocab_size': 60, 'data.length': 64, 'data.batching.buckets': '()', 'data.batch_size': 16}
+  tiny |= {'train.epochs': 0, 'train.steps': 4, 'parallel.data': 1, 'optim.lr': 8e-3, 'samples.count': 0}
+  command = ['train', '--config=experiments/bert/tagging.py:conll2003', f'--workdir={tmp_path}/run']
+  assert main.main([*command, *(f'--config.{key}={value}' for key, value in tiny.items())]) == 0
+  run, file = tmp_path / 'run', tmp_path / 'eng.conll'
+  found = json.loads((run / 'results.json').read_text())
+  words = sum(len(words) for i in range(6) for words, _ in made(5, 20 + i))
+  assert found['tokens_counted'] == words
+  file.write_text(news(20))
+  rows, err = said(run, file, capsys)
+  assert f'{found["accuracy"]:.2%} of {words} words' in err and '-DOCSTART-' not in err
+  assert main.main(['predict', f'--workdir={run}', '--split=test', f'--output={tmp_path}/out.jsonl']) == 0
+  assert [json.loads(line) for line in (tmp_path / 'out.jsonl').read_text().splitlines()] == rows
+  loaded = restore.load(run)
+  scores = []
+  for text in (news(20), news(20).partition('\n\n')[2].partition('\n\n')[0]):
+    file.write_text(f'-DOCSTART- O\n\n{text}\n\n')
+    inputs = tagging.read_file(loaded, str(file))
+    batch = pipeline.batches(loaded.run.data, inputs.corpus, inputs.split, 0, train=False)(0)
+    scores.append(batch['valid_BT'].sum(axis=1).max())
+  assert scores[0] > scores[1]  # a sentence alone in its document has no context
+  file.write_text(news(20).replace('-DOCSTART- O\n\n', ''))
+  assert any('marks no documents' in note for note in tagging.read_file(loaded, str(file)).notes)

@@ -3,6 +3,12 @@
 If words are split into subwords, the first subword has the label of its word and the others are not scored (Devlin et
 al. 2019, section 5.3). With form 'bert' a row is [CLS] sentence [SEP]. In a semantic role data set a row is a sentence
 with one predicate, whose word (or first subword) has 1 in `predicate_BT`.
+
+With context 'document' the row also has the words around the sentence in its document of the file ("the maximal
+document context provided by the data", section 5.3 of Devlin et al. 2019, which does not state how rows are filled).
+As many fit into the row are on its left and on its right, in equal parts until the document begins or ends, then more
+on the other side; only whole words are read. Each sentence is scored in its own row, and the words around it have
+no loss and are not counted.
 """
 
 from __future__ import annotations
@@ -26,14 +32,22 @@ class Config(bucketed.Config):
 
   Attributes:
     form: 'plain' is only the sentence, 'bert' puts it between [CLS] and [SEP].
+    context: 'sentence' is only the sentence; 'document', of form 'bert', adds the words around it in its document, up
+      to `data.length` positions (`data.eval_length` in evaluation).
   """
 
   name: str = 'tagged'
   form: str = 'plain'
+  context: str = 'sentence'
 
   def __post_init__(self) -> None:
     super().__post_init__()
     check_choice('data.batching.form', self.form, ('plain', 'bert'))
+    check_choice('data.batching.context', self.context, ('sentence', 'document'))
+    if self.context == 'document' and self.form != 'bert':
+      raise InputError(
+        f'data.batching.context: got "document" with data.batching.form "{self.form}"; expected "bert"; set one of them'
+      )
 
 
 def check(data: Any) -> None:
@@ -42,6 +56,11 @@ def check(data: Any) -> None:
     raise InputError(
       f'data.tokenizer: got "{data.tokenizer}" with data.batching.form "bert"; expected "wordpiece", '
       'with [CLS] and [SEP]'
+    )
+  if data.batching.context == 'document' and data.rules.predicates:
+    raise InputError(
+      f'data.batching.context: got "document" with data set {data.dataset}, which has a sentence once for each '
+      'predicate; expected "sentence"; omit it'
     )
 
 
@@ -104,9 +123,14 @@ class Tagged(bucketed.Bucketed):
     self._predicates = (
       None if split.labels is None else _predicate_tokens(self._token_labels, self._begin, split.labels)
     )
-    self._sizes = end - self._begin + len(special_ids)
-    if (longest := int(self._sizes.max())) > length:
+    longest = int((end - self._begin).max()) + len(special_ids)
+    if longest > length:
       raise InputError(f'data.length: got {length}; expected at least {longest}, the longest sentence of {split.title}')
+    self._own = self._begin, end  # of the sentences
+    if cfg.context == 'document':
+      starts = np.flatnonzero(self._token_labels >= 0)
+      self._begin, end = _windows(self._begin, end, split.file_documents, starts, length - len(special_ids))
+    self._sizes = end - self._begin + len(special_ids)
     self._arrange(cfg, 'documents')
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray, length: int = 0) -> dict[str, np.ndarray]:
@@ -118,7 +142,8 @@ class Tagged(bucketed.Bucketed):
     tokens_BT, labels_BT = self._read(at_BT), self._token_labels[at_BT]
     if self._special_ids:
       tokens_BT = np.where(inside_BT, tokens_BT, np.where(column_T == 0, *self._special_ids))
-    counts_BT = inside_BT & (labels_BT >= 0)
+    begin_B1, end_B1 = (edge[example_B][:, None] for edge in self._own)
+    counts_BT = inside_BT & (labels_BT >= 0) & (at_BT >= begin_B1) & (at_BT < end_B1)
     predicate = {}
     if self._predicates is not None:
       predicate['predicate_BT'] = (inside_BT & (at_BT == self._predicates[example_B][:, None])).astype(np.int32)
@@ -130,6 +155,27 @@ class Tagged(bucketed.Bucketed):
       weights_BT=counts_BT.astype(np.float32),
       row_weights_B=live_B.astype(np.float32),
     )
+
+
+def _windows(
+  begin: np.ndarray, end: np.ndarray, file_documents: np.ndarray, starts: np.ndarray, room: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Return the start and end of each row's tokens: a sentence and the whole words around it in its document.
+
+  Args:
+    begin, end: of each sentence; the sentences are consecutive.
+    file_documents: the document of each sentence, ascending.
+    starts: the positions where words start, ascending.
+    room: maximum number of tokens of a row.
+  """
+  last = np.searchsorted(file_documents, file_documents, 'right') - 1
+  before, after = begin - begin[np.searchsorted(file_documents, file_documents)], end[last] - end
+  free = room - (end - begin)
+  left = np.minimum(before, np.maximum(free // 2, free - after))
+  right = np.minimum(after, free - left)
+  whole_left = starts[np.searchsorted(starts, begin - left)]
+  whole_right = starts[np.searchsorted(starts, end + right, 'right') - 1]
+  return whole_left, np.where(right < after, whole_right, end + right)
 
 
 def _predicate_tokens(token_labels: np.ndarray, begin: np.ndarray, predicates: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ sentences can be read without it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from lmx.errors import InputError
 
 ENDINGS = ('.conll', '.conllu', '.jsonl', '.txt')
 UPOS = 3  # column of CoNLL-U
+DOCUMENT_STARTS = ('-DOCSTART-', '# newdoc')
 Word = tuple[int, list[str]]  # number of the line, its cells
 
 
@@ -26,37 +28,62 @@ class Sentence(NamedTuple):
     tags: their labels, None if unknown.
     lines: line number of each word.
     predicate: index of the word whose arguments the labels are, None if unknown.
+    document: number of its document in the file, None if the file marks none.
   """
 
   words: tuple[str, ...]
   tags: tuple[str, ...] | None
   lines: tuple[int, ...]
   predicate: int | None = None
+  document: int | None = None
 
 
 def sentences(path: str, separator: str | None = None) -> Iterator[list[Word]]:
-  """Yield the sentences of a file in columns separated by `separator`, None for white space.
+  """Yield the sentences of a file in columns; see `with_documents`."""
+  for _, words in with_documents(path, separator):
+    yield words
 
-  Lines that start with '-DOCSTART-' are skipped. So are lines that start with '# ', unless they have as many cells
-  as others: those are a word '#'.
+
+def with_documents(path: str, separator: str | None = None) -> Iterator[tuple[int | None, list[Word]]]:
+  """Yield (number of its document, sentence) for a file in columns separated by `separator`, None for white space.
+
+  A document begins at a line that starts with '-DOCSTART-' or, as in CoNLL-U, '# newdoc'. The number is None in a file
+  without such lines. They are not words, and neither are lines that start with '# ', unless they have as many cells as
+  others: those are a word '#'.
 
   Raises:
     InputError: a line has another number of columns than the first.
   """
   words: list[Word] = []
   first, width = next(_rows(path, separator), (0, 0))
+  document = 0 if any(line.startswith(DOCUMENT_STARTS) for line in documents.read_lines(path)) else None
+  started = document
   for number, line in enumerate(documents.read_lines(path), 1):
     cells = line.rstrip('\n').split(separator)
     is_comment = line.startswith('-DOCSTART-') or line.startswith('# ') and len(cells) != width
+    if document is not None and is_comment and line.startswith(DOCUMENT_STARTS):
+      document += 1
     if line.strip() and not is_comment:
       if width not in (0, len(cells)):
         raise InputError(f'{path}, line {number}: got {len(cells)} columns; expected {width}, as in line {first}')
+      started = started if words else document
       words.append((number, cells))
     elif words and not line.strip():
-      yield words
+      yield started, words
       words = []
   if words:
-    yield words
+    yield started, words
+
+
+def name(split: str, number: int, document: int | None) -> str:
+  """Return the id of a sentence, with the number of its document if the file has documents; see `document_of`."""
+  return f'{split}-{number}' if document is None else f'{split}-{number}@{document}'
+
+
+def document_of(name: str) -> int | None:
+  """Return the number of the document in a sentence's id, None without one."""
+  found = re.fullmatch(r'\w+-\d+@(\d+)', name)
+  return int(found[1]) if found else None
 
 
 def _rows(path: str, separator: str | None) -> Iterator[tuple[int, int]]:
@@ -123,7 +150,7 @@ def _columns(path: str, word: int, label: int) -> Iterator[Sentence]:
   tabs = universal_tags or any('\t' in line for line in documents.read_lines(path))
   least = 1 + (label if universal_tags else 1)
   labelled: bool | None = None
-  for lines in sentences(path, '\t' if tabs else None):
+  for document, lines in with_documents(path, '\t' if tabs else None):
     words = universal(lines) if universal_tags else lines
     if not words:
       raise InputError(f'{path}, line {lines[0][0]}: got a sentence without words; expected a word a line')
@@ -133,7 +160,7 @@ def _columns(path: str, word: int, label: int) -> Iterator[Sentence]:
         raise InputError(f'{path}, line {number}: has {"a" if has else "no"} label, unlike the words before it')
       labelled = has
     tags = tuple(column(path, words, label)) if labelled else None
-    yield Sentence(tuple(column(path, words, word)), tags, tuple(number for number, _ in words))
+    yield Sentence(tuple(column(path, words, word)), tags, tuple(number for number, _ in words), document=document)
 
 
 def _json_lines(path: str) -> Iterator[Sentence]:
@@ -162,9 +189,9 @@ def _texts(values: Sequence[object], where: str) -> tuple[str, ...]:
 def conll2003(split: str, paths: dict[str, str], source: Any) -> Iterator[Document]:
   """Yield the sentences of CoNLL 2003, labels in BIO."""
   del source
-  for number, words in enumerate(sentences(paths[split])):
+  for number, (document, words) in enumerate(with_documents(paths[split])):
     labels = bio(column(paths[split], words, -1))
-    yield f'{split}-{number}', ' '.join(column(paths[split], words, 0)), ' '.join(labels)
+    yield name(split, number, document), ' '.join(column(paths[split], words, 0)), ' '.join(labels)
 
 
 def ud_ewt(split: str, paths: dict[str, str], source: Any) -> Iterator[Document]:
@@ -173,10 +200,10 @@ def ud_ewt(split: str, paths: dict[str, str], source: Any) -> Iterator[Document]
   Multiword tokens ("3-4") and empty nodes ("8.1") are skipped.
   """
   del source
-  for number, lines in enumerate(sentences(paths[split], '\t')):
+  for number, (document, lines) in enumerate(with_documents(paths[split], '\t')):
     words = universal(lines)
     texts, labels = (column(paths[split], words, index) for index in (1, UPOS))
-    yield f'{split}-{number}', ' '.join(texts), ' '.join(labels)
+    yield name(split, number, document), ' '.join(texts), ' '.join(labels)
 
 
 def wnut17(split: str, paths: dict[str, str], source: Any) -> Iterator[Document]:
