@@ -90,7 +90,8 @@ def _build_inputs(loaded: RestoredRun, sentences: Sequence[Sentence], where: str
   words = [[tagged.plain(word) for word in one.words] for one in sentences]
   tokenizer = batched.tokenizer(loaded, map(' '.join, words))
   limit = (data.eval_length or data.length) - 2 * (data.batching.form == 'bert')
-  parts, numbers, long, truncated = [], [], [], 0
+  parts, long, truncated = [], [], 0
+  numbers: list[int] = []  # of the document of each part
   for one, word_ids in zip(sentences, encoding.encode_words(words, tokenizer), strict=True):
     truncated += sum(len(ids) > limit for ids in word_ids)
     sentence_parts = _split_sentence([ids[:limit] for ids in word_ids], limit)
