@@ -841,6 +841,7 @@ MODEL_CHANGES: dict = {
   ('srl_lstm', 'char_projection'): ({}, 4),
   ('bidaf', 'cell'): ({}, 'lstm'),
   ('bidaf', 'self_attention'): ({'no_alignment': False}, False),
+  ('bidaf', 'highways'): ({}, 1),
   ('bidaf', 'initial'): ({'no_alignment': False, 'self_attention': False, 'cell': 'lstm'}, 'tensorflow'),
   ('transformer', 'norm'): ({}, 'pre'),
   ('memory_compressed', 'norm'): ({}, 'post'),

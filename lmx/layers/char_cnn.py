@@ -52,7 +52,8 @@ def init(key: Array, filters: Filters, width: int, highways: int, projection: in
     params[f'convolution_{n}'] = {'kernel': kernel, 'bias': jnp.zeros(count, jnp.float32)}
   F = sum(count for _, count in filters)
   for n in range(highways):
-    params[f'highway_{n}'] = init_highway(*keys[len(filters) + 2 * n :][:2], F)
+    gate_key, kernel_key = keys[len(filters) + 2 * n :][:2]
+    params[f'highway_{n}'] = init_highway(gate_key, kernel_key, F)
   if projection:
     params['projection'] = {
       'kernel': _normal(projection_key, F, projection),
