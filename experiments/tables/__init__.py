@@ -449,8 +449,8 @@ DATA = {
     for extractor, text in (
       ('tfidf_combined', 'citations and search, ranked by tf-idf'),
       ('cheating_combined', 'citations and search, ranked by the bigrams of the article'),
-      ('tfidf_citations', 'citations alone, ranked by tf-idf'),
-      ('tfidf_search', 'search alone, ranked by tf-idf'),
+      ('tfidf_citations', 'only citations, ranked by tf-idf'),
+      ('tfidf_search', 'only search, ranked by tf-idf'),
       ('identity_combined', 'citations and search, in their order'),
     )
   },

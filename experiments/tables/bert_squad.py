@@ -4,7 +4,7 @@ from experiments.tables import Row, Run, Table, Unmeasured, from_run, imported, 
 
 HOURS = {'base': 0.45, 'large': 1.4}  # H100 hours in float32, for three epochs of 88,000 windows of 384
 _SEVEN = 'printed: seven systems of different pre-trainings and seeds; ours: seven seeds of the one that was released'
-_SERVER = 'scored by the server of SQuAD alone, which has the test questions'
+_SERVER = "only scored by SQuAD's server, which has the test questions"
 
 
 def tuned(

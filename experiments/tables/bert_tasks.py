@@ -12,7 +12,7 @@ FEATURES = {
   'concat_last4': 'concat_last_4',
   'wsum_all': 'sum_all',
 }
-_SERVER = 'scored by the server of SWAG alone, which has the test labels'
+_SERVER = "only scored by SWAG's server, which has the test labels"
 
 
 def ner(name: str, start: str, options: str = '', rate: str = RATES[0]) -> Run:

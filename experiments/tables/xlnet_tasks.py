@@ -28,7 +28,7 @@ ANSWERS = {  # version of SQuAD, its task with the file of the metrics, metrics
 }
 RANKING = 'ClueWeb09-B is under licence, and lmx ranks no documents'
 SERVER = Unmeasured('*/glue/test_ensemble/xlnet/*', "only scored by GLUE's server: ensembles, some multi-task")
-SQUAD_SERVER = 'scored by the evaluation server alone, and trained with NewsQA too'
+SQUAD_SERVER = 'only scored by the evaluation server; trained with NewsQA too'
 _GLUE_NOTE = 'settings and number of runs not printed; ours: the mean of five, settings of experiments/xlnet/tasks.py'
 _README = 'xlnet/readme'
 
