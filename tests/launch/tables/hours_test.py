@@ -32,7 +32,7 @@ def test_estimate_follows_the_sizes_of_the_run():
   small = hours.of_run(runs['gpt2/shakespeare_cpu'], runs)
   assert 0.02 < small < 0.2, '4 layers of 128, not 12 of 768'
   count = operations.counts()[operations.digest(operations.sizes(runs['gpt2/webtext_124m'], runs)[''])]
-  assert count.parameters == 124_439_808 and count.width == 768
+  assert count.parameters == 124_439_808 - (12 * 11 + 1) * 768 and count.width == 768, 'without biases'
   assert hours.of_run(runs['gpt2/webtext_124m']._replace(gpu_hours=0), runs) == pytest.approx(
     (30 + 600_000 * (count.equations * 1e-6 + 480 * 1024 * count.operations / (0.35 * 989e12))) / 3600
   )
