@@ -25,7 +25,7 @@ TABLE = Table(
       'cfnet/abstract/pascal_context',
       'cfnet/pascal_context_resnet101',
       'miou_with_background',
-      differs='printed: the abstract does not say whether background counts; here it does, with an IoU of 0',
+      note='the abstract does not say whether background counts; here it does, with an IoU of 0',
     ),
     Row('cfnet/abstract/ade20k', 'cfnet/ade20k_resnet101', 'miou'),
     *(

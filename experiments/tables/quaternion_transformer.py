@@ -5,7 +5,10 @@ from experiments.tables import Row, Run, Table, Unmeasured, manual_dir
 _TEXTS = {'imdb': 'imdb', 'sst2': 'sst'}
 _PAIRS = {'en_vi': 'iwslt15_en_vi', 'en_ro': 'wmt16_en_ro', 'en_et': 'wmt18_en_et', 'en_de': 'wmt14_en_de'}
 _KINDS = {'none': 'base', 'full': 'full', 'partial': 'partial'}
-_SPLIT = {'sst2': "whole sentences of SST's test split; the split and the phrases trained on are not known", 'imdb': ''}
+_SPLIT = {
+  'sst2': 'split, and whether phrases are trained on, are not known; ours: whole sentences, the test split',
+  'imdb': '',
+}
 
 
 def _kinds(pair: str) -> tuple[str, ...]:
@@ -26,7 +29,7 @@ TABLE = Table(
         f'quaternion_transformer/{printed}/{row}',
         f'quaternion_transformer/{data}_{kind}',
         'accuracy',
-        differs=_SPLIT[data],
+        note=_SPLIT[data],
       )
       for data, printed in _TEXTS.items()
       for kind, row in _KINDS.items()

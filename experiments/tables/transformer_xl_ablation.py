@@ -118,7 +118,7 @@ TABLE = Table(
         'recl',
         'context',
         f'index={index},share={float(share):g}',
-        differs=_RECURRENT_NETWORKS if name == 'transformer_xl/context_151m' else '',
+        note=_RECURRENT_NETWORKS if name == 'transformer_xl/context_151m' else '',
       )
       for name, group in _GROUPS.items()
       for index, row in enumerate(group)
