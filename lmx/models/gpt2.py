@@ -137,10 +137,8 @@ def init(cfg: Config, key: Array) -> Params:
       'tokens': embedding.table(tokens_key, cfg.V, cfg.D, 0.02),
       'positions': embedding.table(positions_key, cfg.T, cfg.D, 0.02 if cfg.init == 'nanogpt' else 0.01),
     },
-    'norm': {'scale': jnp.ones(cfg.D, jnp.float32)},
+    'norm': {'scale': jnp.ones(cfg.D, jnp.float32), **({'bias': jnp.zeros(cfg.D, jnp.float32)} if cfg.bias else {})},
   }
-  if cfg.bias:
-    params['norm']['bias'] = jnp.zeros(cfg.D, jnp.float32)
   if not cfg.tied:
     params['output'] = {'table': embedding.table(jax.random.fold_in(key, 1), cfg.V, cfg.D, 0.02)}
   for i, k in enumerate(keys):
