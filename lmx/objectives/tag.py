@@ -250,9 +250,10 @@ def by_class(
 
 
 def protocol(cfg: Config, data: Any, batches: Any) -> list[str]:
-  """Return the metric's protocol: the decoding of labels and their counts."""
-  del data, batches
-  words = ['CRF' if cfg.crf else 'each word by itself']
+  """Return the metric's protocol: the context, the decoding of labels and their counts."""
+  del batches
+  words = ['in the context of its document'] * getattr(data, 'keeps_file_documents', False)
+  words += ['CRF' if cfg.crf else 'each word by itself']
   if spans.is_scheme(cfg.labels):
     scored = (
       'arguments without V, C-X as a part of X, as srl-eval'

@@ -245,7 +245,7 @@ def test_sentences_are_predicted_in_the_context_in_which_they_are_evaluated(tmp_
   run, file = tmp_path / 'run', tmp_path / 'eng.conll'
   found = json.loads((run / 'results.json').read_text())
   words = sum(len(words) for i in range(6) for words, _ in made(5, 20 + i))
-  assert found['tokens_counted'] == words
+  assert found['tokens_counted'] == words and 'in the context of its document' in found['protocol']
   file.write_text(news(20))
   rows, err = said(run, file, capsys)
   assert f'{found["accuracy"]:.2%} of {words} words' in err and '-DOCSTART-' not in err
