@@ -57,6 +57,18 @@ def test_user_images_train_and_predict(folder, tmp_path, capsys):
   assert 'central crops of 48 pixels of images with that shorter side' in results['protocol']
   assert main.main(['evaluate', f'--workdir={tmp_path / "run"}', '--split=test']) == 0
   assert f'{results["miou"]:.3g}'[:4] in capsys.readouterr().out
+  windows = [
+    '--config.evaluation.images=windows',
+    '--config.objective.scales=(0.75,1.25)',
+    '--config.objective.flip=true',
+  ]
+  output = f'--output={tmp_path / "windows.json"}'
+  assert main.main(['evaluate', f'--workdir={tmp_path / "run"}', '--split=valid', output, *windows]) == 0
+  capsys.readouterr()
+  found = json.loads((tmp_path / 'windows.json').read_text())
+  sizes = [Image.open(path).size for path in (folder / 'images/train').iterdir()]
+  assert 'windows of 48 pixels at a longer side of 52 pixels; scales 0.75, 1.25; mirrored too' in found['protocol']
+  assert found['miou'] > 0.4 and 8 * 40**2 <= found['tokens_counted'] < sum(x * y for x, y in sizes)
   args = [f'--workdir={tmp_path / "run"}', f'--input={folder / "images/train"}', f'--masks={folder / "masks/train"}']
   assert main.main(['predict', *args, f'--output={tmp_path / "out"}']) == 0
   score = capsys.readouterr().err
