@@ -1,7 +1,8 @@
 """Settings of the experiments with recurrent encoder-decoders: experiments/bahdanau, luong and rnn_encdec.
 
-The papers' losses are sums over a sentence; lmx's loss is the mean over tokens. So a paper's rate is multiplied, and
-its gradient norm divided, by the mean length of a target (`tokens`).
+Their losses are sums, with the papers' rates, epsilons and gradient norms (docs/reductions.md): in Cho et al. 2014 and
+Bahdanau et al. 2015 over the batch; in Sutskever et al. 2014 and Luong et al. 2015 over a sentence, and the mean over
+sentences. The modern recipes of Multi30k and of the numbers are ours, with the mean over tokens.
 """
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from experiments import config, translation
-
-MULTI30K_TOKENS, WMT14_TOKENS = 14, 25  # mean tokens of a target
 
 
 def numbers(model: dict[str, Any], reads: str) -> dict[str, Any]:
@@ -77,30 +76,46 @@ def multi30k(name: str, variant: str, recipe: dict[str, Any] | None) -> dict[str
   return config.merge(translation.MULTI30K, base, recipe or modern).to_dict()
 
 
-def adadelta(tokens: int) -> dict[str, Any]:
-  """Return the optimizer of Cho et al. 2014 and Bahdanau et al. 2015 (section 4.2 and appendix B of 1409.0473)."""
-  return {'optimizer': 'adadelta', 'lr': 1.0, 'rms_decay': 0.95, 'eps': 1e-6, 'clip_norm': 1.0 / tokens}
+def adadelta() -> dict[str, Any]:
+  """Return loss and optimizer of Cho et al. 2014 and Bahdanau et al. 2015 (section 4.2 and appendix B of 1409.0473).
+
+  The released code adds the costs of all words of a batch (lisa-groundhog/GroundHog, groundhog/layers/cost_layers.py,
+  lines 1144 to 1152: the output layer's input has two axes, utils.py, line 182). Its clipping at 1 and epsilon 1e-6
+  apply to the gradient of this sum (trainer/SGD_adadelta.py, lines 101 to 125; experiments/nmt/state.py, lines 140 to
+  154).
+  """
+  return {
+    'objective': {'reduction': 'sum'},
+    'optim': {'optimizer': 'adadelta', 'lr': 1.0, 'rms_decay': 0.95, 'eps': 1e-6, 'clip_norm': 1.0},
+  }
 
 
 def cho(*, epochs: int) -> dict[str, Any]:
   """Return the recipe of Cho et al. 2014 and Bahdanau et al. 2015 on Multi30k: batches of 80, no dropout."""
-  return {
+  return adadelta() | {
     'model': {'init': 'paper', 'cell': 'gru_paper'},
     'data': {'batch_size': 80},
-    'optim': adadelta(MULTI30K_TOKENS),
     'train': {'epochs': epochs},
   }
 
 
-def step_decay(tokens: int, after: int) -> dict[str, Any]:
-  """Return the optimizer of Luong et al. 2015, section 4.1: SGD at rate 1, halved every epoch after `after`."""
+def step_decay(after: int) -> dict[str, Any]:
+  """Return loss and optimizer of Luong et al. 2015, section 4.1: SGD at rate 1, halved every epoch after `after`.
+
+  The released code adds the costs of a sentence's words, and divides the gradient by the number of sentences before it
+  clips at 5 (lmthang/nmt.matlab, code/trainLSTM.m, lines 289 to 294). Deviation: its norm excludes the embeddings,
+  which it scales too (line 289).
+  """
   return {
-    'optimizer': 'sgd',
-    'lr': 1.0 * tokens,
-    'clip_norm': 5.0 / tokens,
-    'schedule': 'step_decay',
-    'decay_after_epochs': after,
-    'decay_rate': 2.0,
+    'objective': {'reduction': 'rows'},
+    'optim': {
+      'optimizer': 'sgd',
+      'lr': 1.0,
+      'clip_norm': 5.0,
+      'schedule': 'step_decay',
+      'decay_after_epochs': after,
+      'decay_rate': 2.0,
+    },
   }
 
 
@@ -134,9 +149,8 @@ def french(length: int) -> dict[str, Any]:
   as the source (GroundHog's sample.py). DIR may hold the 12M pairs, a selection of WMT 14 that the authors published.
   The last parameters are evaluated: the release has no validation data (experiments/nmt/train.py, line 89).
   """
-  return {
+  return adadelta() | {
     'data': {'dataset': 'wmt14_en_fr', 'vocab_size': 30_000, 'batch_size': 80, 'length': length + 1},
-    'optim': adadelta(WMT14_TOKENS),
     'train': {'epochs': 5},
     'evaluation': {'max_ratio': 3.0, 'which': 'last'},
   }
@@ -150,10 +164,9 @@ def german(*, dropped: bool, source: str = 'en') -> dict[str, Any]:
   """
   rate = 0.2 if dropped else 0.0
   directions = {'en': {}, 'de': {'source': 'de', 'target': 'en'}}
-  return {
+  return step_decay(8 if dropped else 5) | {
     'model': dropout(rate, rate, rate),
     'data': {'dataset': 'wmt14_en_de', 'vocab_size': 50_000, 'batch_size': 128} | directions[source],
-    'optim': step_decay(WMT14_TOKENS, 8 if dropped else 5),
     'train': {'epochs': 12 if dropped else 10},
     'evaluation': {'max_ratio': 1.5},
   }
@@ -163,16 +176,17 @@ def sutskever() -> dict[str, Any]:
   """Return the data and the recipe of Sutskever et al. 2014 (arXiv 1409.3215), sections 3.1 to 3.4: English to French.
 
   160,000 English and 80,000 French words, 128 sentences, no dropout, all parameters within 0.08, SGD at rate 0.7,
-  halved every half epoch after the fifth, 7.5 epochs; the norm of the gradient, per sentence, at most 5. The beam has
-  no minimum length.
+  halved every half epoch after the fifth, 7.5 epochs; the gradient is divided by the number of sentences, and its norm
+  is at most 5 (section 3.4). The beam has no minimum length.
   """
   return {
     'model': {'init_scale': 0.08, **dropout(0.0, 0.0, 0.0)},
+    'objective': {'reduction': 'rows'},
     'data': {'dataset': 'wmt14_en_fr', 'vocab_size': 160_000, 'target_vocab_size': 80_000, 'batch_size': 128},
     'optim': {
       'optimizer': 'sgd',
-      'lr': 0.7 * WMT14_TOKENS,
-      'clip_norm': 5.0 / WMT14_TOKENS,
+      'lr': 0.7,
+      'clip_norm': 5.0,
       'schedule': 'milestones',
       'milestones': (5.0, 5.5, 6.0, 6.5, 7.0),
       'decay_rate': 2.0,

@@ -1055,6 +1055,7 @@ OBJECTIVE_CHANGES: dict = {
   ('classify', 'positive'): None,
   ('classify', 'positive_index'): None,
   ('regress', 'metric'): None,
+  **{(name, 'reduction'): None for name in objectives.names()},  # tests/engine/reduction_test.py
   **{(name, 'init_std'): ({}, 0.5) for name in ROWS},
   **{(name, 'pooling'): ({}, 'last') for name in ROWS},
   **{(name, 'head'): ({}, (9, 8)) for name in ROWS},

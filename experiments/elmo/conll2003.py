@@ -12,8 +12,10 @@ DIR holds eng.train, eng.testa and eng.testb. `elmo` adds the biLM of the run in
 tagger: `elmo,bilm=original`, medium, small or mini; `elmo,place=output` or `both`; `elmo,fine_tune` trains the biLM
 too. The settings are AllenNLP's (training_config/ner_elmo.jsonnet): embeddings of 50, 128 character filters of width 3,
 two layers of 200 cells each way, dropout 0.5, a CRF, lambda 0.1, 64 sentences, Adam at 0.001, gradient norm at most 5,
-75 epochs, patience 25; the F1 of spans selects the checkpoint (line 97). With --config.data.vectors=FILE its embeddings
-start from Senna's directory (the paper) or glove.6B.50d.txt (AllenNLP).
+75 epochs, patience 25; the F1 of spans selects the checkpoint (line 97). The loss is the sum over the batch of the
+sentences' negative log-likelihoods, to which clipping and lambda apply (allennlp/modules/conditional_random_field/
+conditional_random_field.py, line 365; allennlp_models/tagging/models/crf_tagger.py, line 334). With
+--config.data.vectors=FILE its embeddings start from Senna's directory (the paper) or glove.6B.50d.txt (AllenNLP).
 
 Deviations: without data.vectors embeddings are newly initialised, so expect lower metrics; words keep their case,
 and a word without a vector takes its lower-case form's; labels are BIO, not BIOUL.
@@ -34,7 +36,7 @@ def get_config(variant, options):
   base = {
     'name': f'conll2003_{variant}',
     'model': {'name': 'bilstm', **({} if variant == 'tiny' else {'mix_l2': 0.1})},
-    'objective': {'name': 'tag'},
+    'objective': {'name': 'tag', 'reduction': 'sum'},
     'data': {
       'dataset': 'conll2003',
       'tokenizer': 'words',

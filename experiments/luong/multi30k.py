@@ -24,10 +24,9 @@ VARIANTS = ('luong', 'tiny')
 
 @config.arguments(VARIANTS, recipe=('modern', 'paper'))
 def get_config(variant, options):
-  paper = {
+  paper = rnn_translation.step_decay(8) | {
     'model': {'init_scale': 0.1, **rnn_translation.dropout(0.2, 0.2, 0.2)},
     'data': {'batch_size': 128},
-    'optim': rnn_translation.step_decay(rnn_translation.MULTI30K_TOKENS, 8),
     'train': {'epochs': 12},
   }
   return config.merge(

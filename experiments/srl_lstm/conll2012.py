@@ -13,9 +13,11 @@ each. The model follows He et al. 2017 (experiments/srl_lstm/conll2005.py). `elm
 train.init_from at the input of the first layer: `elmo,bilm=original`, medium, small or mini; `elmo,place=output` or
 `both`; `elmo,mix_l2=1` is lambda of the mix, 0.001 by default, and `elmo,mix=last` reads only the last layer;
 `elmo,fine_tune` trains the biLM too. The settings are AllenNLP's (training_config/semantic_role_labeler_elmo.jsonnet):
-80 sentences, Adadelta with rho 0.95, each element of the gradient at most 1, dropout 0.1 of ELMo, 500 epochs, patience
-200. The F1 of spans selects the checkpoint (allennlp-models, training_config/structured_prediction/srl_elmo.jsonnet,
-line 62). With --config.data.vectors=glove.6B.100d.txt word embeddings start from GloVe, as in the paper.
+80 sentences, Adadelta with rho 0.95 and PyTorch's epsilon 1e-6, each element of the gradient at most 1, dropout 0.1 of
+ELMo, 500 epochs, patience 200. The loss is the mean over sentences of the means over their words
+(allennlp_models/structured_prediction/models/srl.py, line 314; allennlp/nn/util.py, lines 835 to 843). The F1 of spans
+selects the checkpoint (allennlp-models, training_config/structured_prediction/srl_elmo.jsonnet, line 62). With
+--config.data.vectors=glove.6B.100d.txt word embeddings start from GloVe, as in the paper.
 
 Deviations: as for the model; without data.vectors embeddings are newly initialised, so expect lower metrics; with
 ELMo words keep their case.
@@ -31,7 +33,7 @@ VARIANTS = recipe.VARIANTS
 
 @recipe.arguments
 def get_config(variant, options):
-  return recipe.settings(variant, options, 'conll2012', 512, {'clip_value': 1.0}, {'patience': 200})
+  return recipe.settings(variant, options, 'conll2012', 512, 'row_means', {'clip_value': 1.0}, {'patience': 200})
 
 
 def sweep():

@@ -565,6 +565,8 @@ def digest(config: Mapping[str, Any]) -> str:
     computed = {k: v for k, v in computed.items() if k not in ('data.vectors', 'data.other_rows')}
   if computed.get('train.best_by') == 'loss':  # nor this one
     del computed['train.best_by']
+  if computed.get('objective.reduction') == 'tokens':  # nor this one
+    del computed['objective.reduction']
   if computed.get('data.column') == 'text':  # nor this one
     del computed['data.column']
   if computed.get('optim.schedule') != 'poly':  # nor this one

@@ -2,8 +2,9 @@
 
 Under `jit` the arrays are global and `axis` is None. Under `pmap` each device has its own rows, and loss weights,
 gradient and metrics are reduced by `psum` over `axis`. The loss is
-sum over terms of (sum over the global batch) / max(weight of the global batch, 1). The weights depend only on the data,
-so they are known before the backward pass, and rows can be divided among devices and microbatches in any way.
+sum over terms of (sum over the global batch) / max(divisor of the global batch, 1). The divisors depend only on the
+data, so they are known before the backward pass, and rows can be divided among devices and microbatches in any way.
+By default they are the terms' weights (`objective.reduction`); the reported loss always has these.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ TrainStep = Callable[..., tuple[TrainState, State, Metrics]]
 EvalStep = Callable[..., tuple[Metrics, State]]
 Parts = tuple[Model, Any, Objective, Any]  # model, its Config, objective, its Config
 Wrap = Callable[[Params], Params]
+_POSITIONS = ('weights_BT', 'weights_BP')  # weights of predicted positions
 
 
 class Reduction(NamedTuple):
@@ -46,6 +48,18 @@ class Reduction(NamedTuple):
   place: Callable[[Params], Params] = lambda tree: tree
   by_device: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
   dtype: str = 'float32'
+
+
+class Divisors(NamedTuple):
+  """Divisors by term: `loss`, of the loss whose gradient is computed, and `reported`, of the metric 'loss'."""
+
+  loss: Mapping[str, Array]
+  reported: Mapping[str, Array]
+
+  def divide(self, sums: Mapping[str, Array]) -> tuple[Array, Array]:
+    """Return (loss, reported loss) from the sums of the terms."""
+    total = lambda divisors: sum(sums[term] / jnp.maximum(divisors[term], 1.0) for term in sums)
+    return total(self.loss), total(self.reported)
 
 
 def explain_missing_arrays(step: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,12 +130,12 @@ def make_train_step(
     """Return the result of `_gradient`, summed over `axis`."""
     if axis is not None:
       key = jax.random.fold_in(key, jax.lax.axis_index(axis))
-    weights = sum_over(axis, training_weights(*parts, batch))
-    more = _optional_arguments(objective, axis, updates, total_steps)
-    rows_gradient = functools.partial(_gradient, parts, wrap, more)
+    batch = _weigh_rows(objective_cfg, batch)
+    divisors = training_divisors(*parts, batch, axis=axis)
+    rows_gradient = functools.partial(_gradient, parts, wrap, _optional_arguments(objective, axis, updates, total_steps))
     if lengths:
       batch, rows_gradient = _by_length(batch, accumulate), functools.partial(_truncate, rows_gradient, lengths, axis)
-    grads, *others = _accumulate(rows_gradient, accumulate, axis, params, weights, batch, model_state, key, place)
+    grads, *others = _accumulate(rows_gradient, accumulate, axis, params, divisors, batch, model_state, key, place)
     return sum_over(axis, grads, dtype), *sum_over(axis, tuple(others[:2])), *others[2:]
 
   def train_step(state: TrainState, model_state: State, batch: Batch, key: Array, *, axis: str | None = None) -> Any:
@@ -149,19 +163,19 @@ def _gradient(
   wrap: Wrap,
   more: Mapping[str, Any],
   params: Params,
-  weights: dict,
+  divisors: Divisors,
   batch: Batch,
   model_state: State,
   key: Array,
 ) -> Any:
-  """Return (gradient, loss, metrics, model state, statistics) of some rows."""
+  """Return (gradient, reported loss, metrics, model state, statistics) of some rows."""
 
   def local(params: Params) -> Any:
     out = training_loss(*parts, wrap(_copy_tied(parts[0], params)), batch, model_state, key, **more)
-    loss = sum(out.sums[term] / jnp.maximum(weights[term], 1.0) for term in out.sums)
-    return loss, (out.metrics, out.state, out.statistics)
+    loss, reported = divisors.divide(out.sums)
+    return loss, (reported, out.metrics, out.state, out.statistics)
 
-  (loss, (metrics, model_state, statistics)), grads = jax.value_and_grad(local, has_aux=True)(params)
+  (_, (loss, metrics, model_state, statistics)), grads = jax.value_and_grad(local, has_aux=True)(params)
   return grads, loss, metrics, model_state, statistics
 
 
@@ -236,9 +250,43 @@ def training_loss(
 def training_weights(
   model: Model, model_cfg: Any, objective: Objective, objective_cfg: Any, batch: Batch
 ) -> dict[str, Array]:
-  """Return the weight that divides each term of `training_loss`, summed over these rows."""
+  """Return the weight of each term of `training_loss`, summed over these rows."""
   weights: dict[str, Array] = objective.weights(objective_cfg, batch)
   return weights | model.penalty_weights(model_cfg, objective.model_batch(objective_cfg, batch))
+
+
+def training_divisors(
+  model: Model, model_cfg: Any, objective: Objective, objective_cfg: Any, batch: Batch, *, axis: str | None = None
+) -> Divisors:
+  """Return the divisors of each term of `training_loss` by `objective.reduction`, over the global batch.
+
+  A penalty of the model is always divided by its own weight.
+  """
+  reported = sum_over(axis, training_weights(model, model_cfg, objective, objective_cfg, batch))
+  if objective_cfg.reduction == 'rows':
+    return Divisors(reported | sum_over(axis, _count_rows(objective, objective_cfg, batch)), reported)
+  if objective_cfg.reduction == 'sum':
+    return Divisors(reported | dict.fromkeys(objective.weights(objective_cfg, batch), jnp.ones(())), reported)
+  return Divisors(reported, reported)
+
+
+def _count_rows(objective: Objective, objective_cfg: Any, batch: Batch) -> dict[str, Array]:
+  """Return the number of rows in which a term has a weight."""
+  rows = {name: x for name, x in batch.items() if name.rpartition('_')[2].startswith('B')}  # not those of packed rows
+  one = lambda row: objective.weights(objective_cfg, {name: x[None] for name, x in row.items()})
+  return {term: jnp.sum(weights_B > 0, dtype=jnp.float32) for term, weights_B in jax.vmap(one)(rows).items()}
+
+
+def _weigh_rows(objective_cfg: Any, batch: Batch) -> Batch:
+  """Return the batch to train on: with 'row_means' the weights of each row's predictions have the sum 1."""
+  if objective_cfg.reduction != 'row_means':
+    return batch
+
+  def share(weights_BT: Array) -> Array:
+    total_B1 = jnp.sum(weights_BT, axis=1, keepdims=True)
+    return weights_BT / jnp.where(total_B1 > 0, total_B1, 1.0)
+
+  return batch | {name: share(batch[name]) for name in _POSITIONS if name in batch}
 
 
 def _accumulate(
@@ -246,7 +294,7 @@ def _accumulate(
   k: int,
   axis: str | None,
   params: Params,
-  weights: Any,
+  divisors: Any,
   batch: Batch,
   model_state: State,
   key: Array,
@@ -257,7 +305,7 @@ def _accumulate(
   Statistics are averaged by the number of rows that are not padding, because a microbatch may have none.
   """
   if k == 1:
-    return gradient(params, weights, batch, model_state, key)
+    return gradient(params, divisors, batch, model_state, key)
 
   def split(x: Any) -> Any:
     if x.shape[0] % k:
@@ -270,7 +318,7 @@ def _accumulate(
   def body(total: Any, micro: Any) -> Any:
     index, rows, rows_state = micro
     grads, loss, metrics, rows_state, statistics = gradient(
-      params, weights, rows, rows_state, jax.random.fold_in(key, index)
+      params, divisors, rows, rows_state, jax.random.fold_in(key, index)
     )
     return place(jax.tree.map(jnp.add, total, grads)), (loss, metrics, rows_state, statistics)
 
@@ -333,7 +381,7 @@ def _truncate(
   lengths: Sequence[int],
   axis: str | None,
   params: Params,
-  weights: Any,
+  divisors: Any,
   batch: Batch,
   model_state: State,
   key: Array,
@@ -351,7 +399,7 @@ def _truncate(
       return x if axis < 0 else jax.lax.slice_in_dim(x, 0, min(length, x.shape[axis]), axis=axis)
 
     return lambda batch: gradient(
-      params, weights, {name: truncate(name, x) for name, x in batch.items()}, model_state, key
+      params, divisors, {name: truncate(name, x) for name, x in batch.items()}, model_state, key
     )
 
   return jax.lax.switch(jnp.searchsorted(jnp.asarray(steps), longest), [branch(length) for length in steps], batch)

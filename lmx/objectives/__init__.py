@@ -5,18 +5,21 @@
 A model may add its own terms in training, such as the activation penalties of the AWD-LSTM. It then exports
 `penalties(cfg, params, features, batch) -> {name: sum}` and `penalty_weights(cfg, batch) -> {name: weight}`. The step
 computes them from `Output.features`, so every objective returns its features.
-The loss of a step is the sum over terms of sum_t / W_t, where W_t is the weight of the global batch. It is exact for
-any sharding of the rows, and covers objectives with one denominator (causal LM) and with two (masked LM).
+The loss of a step is the sum over terms of sum_t / W_t, where W_t is the weight of the global batch or another divisor
+(`Config.reduction`). It is exact for any sharding of the rows, and covers objectives with one denominator (causal LM)
+and with two (masked LM).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from lmx.errors import InputError, check_choice
 from lmx.layers import softmax
 from lmx.metrics.metric import LOSS, Metric
 from lmx.ops import softmax_loss
@@ -24,8 +27,33 @@ from lmx.registry import Registry
 from lmx.types import Array, Batch, Features, Model, Objective, Params, State
 
 _SHARED = ('rows', 'row_objective', 'continuation', 'next_sentence', 'head_input')
+REDUCTIONS = ('tokens', 'rows', 'row_means', 'sum')
 _registry = Registry(__name__, 'objective', Objective, excluded=_SHARED)
 names, get = _registry.names, _registry.get
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+  """Options of every objective's training loss.
+
+  Attributes:
+    reduction: divisor of the loss, over the global batch: 'tokens', the weight of all predictions; 'rows', the number
+      of rows with a prediction, so that the loss is summed over a row; 'row_means', the same after each row's loss is
+      divided by its own weight; 'sum', 1. Papers differ, and no learning rate converts one into another where rows
+      have different lengths. Reported losses are means over tokens, and a model's penalties keep their divisors.
+  """
+
+  reduction: str = 'tokens'
+
+  reductions = REDUCTIONS  # not a field: those that an objective has
+
+  def __post_init__(self) -> None:
+    check_choice('objective.reduction', self.reduction, REDUCTIONS)
+    if self.reduction not in self.reductions:
+      raise InputError(
+        f'objective.reduction: got "{self.reduction}"; expected one of {", ".join(self.reductions)}, which this '
+        'objective has; set objective.reduction=tokens'
+      )
 
 
 def default(model: Model, manifest: Any) -> tuple[Objective, Any]:

@@ -34,8 +34,8 @@ _WAYS = ('forward', 'backward')
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-  """Options of the objective.
+class Config(objectives.Config):
+  """Options of the objective, in addition to those of `objectives.Config`.
 
   Attributes:
     samples: sampled words per update and direction, in addition to the targets; 0, or a vocabulary that is not larger,
@@ -49,6 +49,7 @@ class Config:
   stateful: bool = True
 
   def __post_init__(self) -> None:
+    super().__post_init__()
     check_range('objective.samples', self.samples, 0)
 
 

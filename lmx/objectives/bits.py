@@ -34,7 +34,7 @@ weights = row_objective.weights
 
 @dataclasses.dataclass(frozen=True)
 class Config(row_objective.Terms):
-  """Options of the objective.
+  """Options of the objective, in addition to those of `objectives.Config`.
 
   Attributes:
     lengths: sequence lengths that evaluation also reports separately.
@@ -43,6 +43,7 @@ class Config(row_objective.Terms):
   lengths: Annotated[tuple[Annotated[int, ranges.Limits(1)], ...], ranges.Distinct(is_sorted=True)] = ()
 
   def __post_init__(self) -> None:
+    super().__post_init__()
     for length in self.lengths:
       check_range('objective.lengths: one', length, 1)
 

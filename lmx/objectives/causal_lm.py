@@ -22,8 +22,8 @@ EVALUATION, SAMPLES, ROWS = 'language_model', 'text', 'language_model'
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-  """Options of the objective.
+class Config(objectives.Config):
+  """Options of the objective, in addition to those of `objectives.Config`.
 
   Attributes:
     stateful: carry the model's state (LSTM carry, segment memory) from batch to batch.

@@ -25,7 +25,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lmx import placement
+from lmx import objectives, placement
 from lmx.errors import InputError, check_range
 from lmx.objectives import causal_lm
 from lmx.types import Array, Batch, Model, Output, Params, State
@@ -38,8 +38,8 @@ score, predict, protocol = causal_lm.score, causal_lm.predict, causal_lm.protoco
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-  """Options of the objective, all for training only.
+class Config(objectives.Config):
+  """Options of the objective, all for training only, in addition to those of `objectives.Config`.
 
   Attributes:
     every_position: predict at every position, not only at the last.
@@ -54,8 +54,10 @@ class Config:
   second_weight: float = 0.5  # "Multiple targets"
 
   stateful = False  # not a field: every window starts from a fresh state
+  reductions = ('tokens', 'rows', 'sum')
 
   def __post_init__(self) -> None:
+    super().__post_init__()
     check_range('objective.second_weight', self.second_weight, 0)
 
 

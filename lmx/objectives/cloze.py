@@ -26,7 +26,7 @@ weights, report = row_objective.weights, row_objective.means
 
 @dataclasses.dataclass(frozen=True)
 class Config(row_objective.Terms):
-  """No options."""
+  """Only the options of `objectives.Config`."""
 
 
 def _scores(model: Model, model_cfg: Any, params: Params, batch: Batch, key: Array | None) -> tuple[Array, Features]:

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx import objectives
 from lmx.errors import InputError, check_choice, check_least
 from lmx.layers import bidirectional, packing, scalar_mix
 from lmx.types import Array, Batch, Features, Model, Params, State
@@ -23,8 +24,8 @@ FEATURES = ('last', 'second_to_last', 'embeddings', 'sum_last_4', 'concat_last_4
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-  """Options of the head's input.
+class Config(objectives.Config):
+  """Options of the head's input, in addition to those of `objectives.Config`.
 
   Attributes:
     features: layers that are read: 'last'; 'second_to_last'; 'embeddings', the input of the first layer; 'sum_last_4'
@@ -40,6 +41,7 @@ class Config:
   lstm_width: int = 768
 
   def __post_init__(self) -> None:
+    super().__post_init__()
     check_choice('objective.features', self.features, FEATURES)
     check_least('objective', self, lstm_layers=0, lstm_width=1)
     if not self.lstm_layers and self.lstm_width != Config.lstm_width:

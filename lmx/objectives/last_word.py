@@ -29,7 +29,7 @@ model_batch, weights = continuation.model_batch, row_objective.weights
 
 @dataclasses.dataclass(frozen=True)
 class Config(row_objective.Terms):
-  """No options."""
+  """Only the options of `objectives.Config`."""
 
 
 def loss(

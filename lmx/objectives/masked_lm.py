@@ -30,8 +30,8 @@ SAMPLES, ROWS = 'gaps', 'totals'
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-  """Options of the objective.
+class Config(objectives.Config):
+  """Options of the objective, in addition to those of `objectives.Config`.
 
   Attributes:
     next_sentence: predict whether segment B follows segment A; otherwise the term and its head are omitted.

@@ -33,8 +33,8 @@ SAMPLES, ROWS = 'gaps', 'totals'
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-  """Options of the objective.
+class Config(objectives.Config):
+  """Options of the objective, in addition to those of `objectives.Config`.
 
   Attributes:
     stateful: carry the memory from batch to batch.

@@ -5,6 +5,7 @@ The loss is the mean of the task's term and, with a weight, that of an auxiliary
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,16 +13,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx import objectives
 from lmx.errors import InputError
 from lmx.types import Array, Batch, Output, State
 
 MOST_BY_CLASS = 50  # maximum number of classes with per-class metrics
 
 
-class Terms:
-  """Names of the loss's terms: a base of the `Config` of these objectives, without fields."""
+@dataclasses.dataclass(frozen=True)
+class Terms(objectives.Config):
+  """Names of the loss's terms: a base of the `Config` of these objectives; the attributes are `objectives.Config`'s."""
 
-  term = 'nll'
+  term = 'nll'  # not a field, nor the next
+  reductions = ('tokens', 'sum')  # 'tokens' is the mean over rows here
 
   @property
   def auxiliary_terms(self) -> tuple[str, ...]:

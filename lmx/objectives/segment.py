@@ -55,7 +55,7 @@ terms, labels = row_objective.terms, row_objective.labels
 
 @dataclasses.dataclass(frozen=True)
 class Config(row_objective.Terms):
-  """Options of the objective.
+  """Options of the objective, in addition to those of `objectives.Config`.
 
   Attributes:
     classes: number of classes; 0 takes it from the data set's labels.
@@ -82,12 +82,15 @@ class Config(row_objective.Terms):
   base: int = 0
   distances: tuple[float, ...] = ()
 
+  reductions = ('tokens', 'rows', 'sum')  # not a field; rows are images
+
   @property
   def auxiliary_terms(self) -> tuple[str, ...]:
     """The term of the auxiliary classifier, if it has a weight."""
     return ('auxiliary',) if self.auxiliary else ()
 
   def __post_init__(self) -> None:
+    super().__post_init__()
     check_least('objective', self, classes=0, auxiliary=0, window=0, base=0)
     for name in ('window', 'base'):
       check_range(f'objective.{name}', getattr(self, name), 0, _LARGEST + 1)

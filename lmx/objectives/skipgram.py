@@ -38,6 +38,8 @@ Vectors = tuple[Array, Array, Array]  # hidden vectors, and the output vectors o
 class Config:
   """No options: the batch determines the loss."""
 
+  reduction = 'tokens'  # not a field: the sparse step only sums
+
 
 def weights(cfg: Config, batch: Batch) -> dict[str, Array]:
   """Return {'nll': number of centres}."""

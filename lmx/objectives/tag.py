@@ -6,7 +6,7 @@ decoding. If the labels mark spans (O, B-, I-), spans are
 evaluated as in CoNLL, and decoding may be restricted to sequences in which an I follows its own type. If they mark the
 roles of a predicate, `scorer` counts its arguments as the script of the task does.
 
-The loss is per word: the summed negative log-likelihood is divided by the total number of words, not per row. If
+The reported loss is per word: the summed negative log-likelihood is divided by the total number of words. If
 words are split into subwords, the first subword represents the word, and the CRF and the spans are over these only
 (Devlin et al. 2019, arXiv 1810.04805, section 5.3, with a softmax and dropout of 0.1 before the linear layer).
 """
@@ -63,6 +63,11 @@ class Config(head_input.Config):
     check_choice('objective.scorer', self.scorer, SCORERS)
     check_range('objective.init_std', self.init_std, 0)
     check_range('objective.dropout', self.dropout, 0, 1)
+    if self.crf and self.reduction == 'row_means':
+      raise InputError(
+        'objective.reduction: got "row_means" with a CRF, whose likelihood is that of a whole row; expected "rows", or '
+        'objective.crf=false'
+      )
     if self.labels and len(self.labels) < 2:
       raise InputError(f'objective.labels: got one, {self.labels[0]}; expected at least 2')
 
@@ -190,10 +195,10 @@ def loss(
   begin = model.init_state(model_cfg, batch['labels_BT'].shape[0])
   body_key, head_key = (key, None) if not cfg.dropout else dropout.split(key, 2)
   features, _ = head_input.apply(cfg, model, model_cfg, params, batch, begin, body_key)
-  counted_BT, x_BTL, labels_BT = _gather_words(  # a padding row is not a sentence
-    batch['weights_BT'] > 0, _scores(cfg, params, features, batch, head_key), batch['labels_BT']
+  x_BTL = _scores(cfg, params, features, batch, head_key)
+  counted_BT, x_BTL, labels_BT, weights_BT = _gather_words(  # a padding row is not a sentence
+    batch['weights_BT'] > 0, x_BTL, batch['labels_BT'], batch['weights_BT']
   )
-  weights_BT = counted_BT.astype(jnp.float32)
   if cfg.crf:
     total = jnp.sum(crf_nll(params['objective']['crf'], x_BTL, labels_BT, counted_BT))
   else:

@@ -44,8 +44,8 @@ VALIDATION = ('nll', 'smoothed')
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-  """Options of the objective.
+class Config(objectives.Config):
+  """Options of the objective, in addition to those of `objectives.Config`.
 
   Attributes:
     smoothing: probability that label smoothing takes from the label, 0.1 in Vaswani et al. 2017; 0 is none.
@@ -65,6 +65,7 @@ class Config:
   baseline_decay: float = 0.9  # arXiv 1502.03044, section 4.1
 
   def __post_init__(self) -> None:
+    super().__post_init__()
     if not 0 <= self.smoothing < 1:
       raise InputError(f'objective.smoothing: got {self.smoothing}; expected at least 0 and below 1')
     check_choice('objective.smoothing_form', self.smoothing_form, FORMS)

@@ -133,7 +133,8 @@ def test_digest_depends_only_on_what_is_computed():
   assert resolve.digest(base) != resolve.digest(resolve.resolve(SMALL, ['optim.lr=0.5']))
   assert resolve.digest(base) == resolve.digest(resolve.resolve(SMALL, ['data.other_rows=model']))
   assert resolve.digest(base) != resolve.digest(resolve.resolve(SMALL, ['train.best_by=headline']))
-  assert resolve.digest(base) == '600d716ceab9'  # as before this key, data.column and optim.power
+  assert resolve.digest(base) != resolve.digest(resolve.resolve(SMALL, ['objective.reduction=sum']))
+  assert resolve.digest(base) == '600d716ceab9'  # as before these keys, data.column and optim.power
   poly = [resolve.digest(resolve.resolve(SMALL, ['optim.schedule=poly', f'optim.power={x}'])) for x in (0.9, 2.0)]
   assert poly[0] != poly[1] and resolve.digest(resolve.resolve(SMALL, ['optim.power=2.0'])) == '600d716ceab9'
   vectors = ['data.tokenizer=words', 'data.vectors=v.txt']

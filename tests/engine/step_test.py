@@ -82,13 +82,13 @@ def batch(step=0):
 class Toy:
   """A compiled step and what it starts from."""
 
-  def __init__(self, dropout=0.0, accumulate=1, engine=None, donate=False, **optim):
+  def __init__(self, dropout=0.0, accumulate=1, engine=None, donate=False, reduction='tokens', **optim):
     self.cfg = build.Config(**({'optimizer': 'adamw', 'lr': 0.1, 'ema': 0.9} | optim))
     self.model_cfg = ToyConfig(dropout)
     self.engine = engine or sharding.Engine(sharding.Config(data=1), jax.devices()[:1])
     params = {'model': toy_start(), 'objective': {}}
     self.tx = build.make(self.cfg, params, lambda path: 0, 1, 10, 10)
-    self.objective = (causal_lm, causal_lm.Config())
+    self.objective = (causal_lm, causal_lm.Config(reduction=reduction))
     create = lambda p: state_lib.create(p, self.tx, averaging.init(p, self.cfg.ema))
     self.state = self.engine.build(create, params)
     self.rows = self.engine.build_rows(lambda: TOY.init_state(None, ROWS), ROWS)
@@ -393,7 +393,7 @@ def test_each_group_is_as_long_as_its_longest_row_needs(groups, devices):
   options = build.Config(lr=0.1)
   tx = build.make(options, params, lambda path: 0, 1, 10, 10)
   update = step_lib.make_train_step(
-    TOY, None, objective, None, tx, build.rate(options, 10, 10), accumulate=groups, lengths=lengths
+    TOY, None, objective, causal_lm.Config(), tx, build.rate(options, 10, 10), accumulate=groups, lengths=lengths
   )
   start = state_lib.create(params, tx, None)
   rows = jax.tree.map(jnp.asarray, rows)

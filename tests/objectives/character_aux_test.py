@@ -265,6 +265,6 @@ def test_windows_give_the_token_after_the_target_where_the_text_has_one():
 
 
 def test_fields_of_the_config():
-  assert [f.name for f in dataclasses.fields(objective.Config)] == [*SWITCHES, 'second_weight']
+  assert {f.name for f in dataclasses.fields(objective.Config)} == {*SWITCHES, 'second_weight', 'reduction'}
   with pytest.raises(InputError, match='objective.second_weight: got -1.0'):
     objective.Config(second_weight=-1.0)
