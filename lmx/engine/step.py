@@ -53,10 +53,10 @@ class Reduction(NamedTuple):
 class Divisors(NamedTuple):
   """Divisors by term: `loss`, of the loss whose gradient is computed, and `reported`, of the metric 'loss'."""
 
-  loss: Mapping[str, Array]
-  reported: Mapping[str, Array]
+  loss: dict[str, Array]
+  reported: dict[str, Array]
 
-  def divide(self, sums: Mapping[str, Array]) -> tuple[Array, Array]:
+  def divide(self, sums: Mapping[str, Array]) -> tuple[Any, Any]:
     """Return (loss, reported loss) from the sums of the terms."""
     total = lambda divisors: sum(sums[term] / jnp.maximum(divisors[term], 1.0) for term in sums)
     return total(self.loss), total(self.reported)
@@ -132,10 +132,10 @@ def make_train_step(
       key = jax.random.fold_in(key, jax.lax.axis_index(axis))
     batch = _weigh_rows(objective_cfg, batch)
     divisors = training_divisors(*parts, batch, axis=axis)
-    rows_gradient = functools.partial(_gradient, parts, wrap, _optional_arguments(objective, axis, updates, total_steps))
+    row_gradient = functools.partial(_gradient, parts, wrap, _optional_arguments(objective, axis, updates, total_steps))
     if lengths:
-      batch, rows_gradient = _by_length(batch, accumulate), functools.partial(_truncate, rows_gradient, lengths, axis)
-    grads, *others = _accumulate(rows_gradient, accumulate, axis, params, divisors, batch, model_state, key, place)
+      batch, row_gradient = _by_length(batch, accumulate), functools.partial(_truncate, row_gradient, lengths, axis)
+    grads, *others = _accumulate(row_gradient, accumulate, axis, params, divisors, batch, model_state, key, place)
     return sum_over(axis, grads, dtype), *sum_over(axis, tuple(others[:2])), *others[2:]
 
   def train_step(state: TrainState, model_state: State, batch: Batch, key: Array, *, axis: str | None = None) -> Any:
@@ -262,11 +262,12 @@ def training_divisors(
 
   A penalty of the model is always divided by its own weight.
   """
-  reported = sum_over(axis, training_weights(model, model_cfg, objective, objective_cfg, batch))
+  reported: dict[str, Array] = sum_over(axis, training_weights(model, model_cfg, objective, objective_cfg, batch))
   if objective_cfg.reduction == 'rows':
     return Divisors(reported | sum_over(axis, _count_rows(objective, objective_cfg, batch)), reported)
   if objective_cfg.reduction == 'sum':
-    return Divisors(reported | dict.fromkeys(objective.weights(objective_cfg, batch), jnp.ones(())), reported)
+    ones = dict.fromkeys(objective.weights(objective_cfg, batch), jnp.ones(()))
+    return Divisors(reported | ones, reported)
   return Divisors(reported, reported)
 
 
@@ -286,7 +287,7 @@ def _weigh_rows(objective_cfg: Any, batch: Batch) -> Batch:
     total_B1 = jnp.sum(weights_BT, axis=1, keepdims=True)
     return weights_BT / jnp.where(total_B1 > 0, total_B1, 1.0)
 
-  return batch | {name: share(batch[name]) for name in _POSITIONS if name in batch}
+  return {**batch, **{name: share(batch[name]) for name in _POSITIONS if name in batch}}
 
 
 def _accumulate(

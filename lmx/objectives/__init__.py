@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +45,7 @@ class Config:
 
   reduction: str = 'tokens'
 
-  reductions = REDUCTIONS  # not a field: those that an objective has
+  reductions: ClassVar[tuple[str, ...]] = REDUCTIONS  # those that the objective has
 
   def __post_init__(self) -> None:
     check_choice('objective.reduction', self.reduction, REDUCTIONS)

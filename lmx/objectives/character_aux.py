@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +54,7 @@ class Config(objectives.Config):
   second_weight: float = 0.5  # "Multiple targets"
 
   stateful = False  # not a field: every window starts from a fresh state
-  reductions = ('tokens', 'rows', 'sum')
+  reductions: ClassVar[tuple[str, ...]] = ('tokens', 'rows', 'sum')
 
   def __post_init__(self) -> None:
     super().__post_init__()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +24,8 @@ MOST_BY_CLASS = 50  # maximum number of classes with per-class metrics
 class Terms(objectives.Config):
   """Names of the loss's terms: a base of the `Config` of these objectives; the attributes are `objectives.Config`'s."""
 
-  term = 'nll'  # not a field, nor the next
-  reductions = ('tokens', 'sum')  # 'tokens' is the mean over rows here
+  term = 'nll'  # not a field
+  reductions: ClassVar[tuple[str, ...]] = ('tokens', 'sum')  # 'tokens' is the mean over rows here
 
   @property
   def auxiliary_terms(self) -> tuple[str, ...]:

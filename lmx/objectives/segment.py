@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -82,7 +82,7 @@ class Config(row_objective.Terms):
   base: int = 0
   distances: tuple[float, ...] = ()
 
-  reductions = ('tokens', 'rows', 'sum')  # not a field; rows are images
+  reductions: ClassVar[tuple[str, ...]] = ('tokens', 'rows', 'sum')  # rows are images
 
   @property
   def auxiliary_terms(self) -> tuple[str, ...]:
