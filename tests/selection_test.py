@@ -40,7 +40,7 @@ def params(workdir, which):
 def halved(tmp_path_factory):
   """A classifier of pairs that diverges, so that its rate is halved: (work directory, settings, log)."""
   workdir, log = tmp_path_factory.mktemp('halved') / 'run', io.StringIO()
-  settings = (*ESIM, 'train.steps=40', 'train.eval_every=2', 'optim.lr=0.3', 'train.best_by=accuracy')
+  settings = (*ESIM, 'train.steps=40', 'train.eval_every=2', 'optim.lr=0.05', 'train.best_by=accuracy')
   with contextlib.redirect_stderr(log):
     run(workdir, PAIRS, *settings)
   return workdir, settings, log.getvalue()
