@@ -21,6 +21,12 @@ with questions without an answer null_odds.json, as of experiments/bert/squad.py
 
   lmx predict --workdir=runs/squad --input=questions.jsonl
 
+The paper's biLM for `elmo` was tuned on SQuAD's passages (document-qa, docqa/elmo/lm_qa_models.py, lines 33 to 42). A
+pipeline of three stages does so, of which the first can be imported:
+
+  lmx pipeline --config=experiments/bidaf/squad.py:elmo --workdir=runs/squad-elmo \\
+    --config.2_tuned.data.manual_dir=DIR --config.3_task.data.manual_dir=DIR
+
 Recipe of `base` and `elmo`: Adadelta at rate 1, 45 questions, 24 epochs (document-qa), averaged weights with decay
 0.999 in evaluation, answers of at most 17 words, no penalty on the mix of ELMo's layers. `seo`: rate 0.5, 60 questions,
 12 epochs, the last parameters, answers of any length. experiments/bidaf/recipe.py has the lines of the sources.
@@ -38,6 +44,8 @@ long questions are truncated, not skipped, at 64 words instead of 30; spans come
 
 from __future__ import annotations
 
+from typing import Any
+
 from experiments import config
 from experiments.bidaf import recipe
 from experiments.elmo import recipe as elmo
@@ -45,14 +53,17 @@ from experiments.elmo import recipe as elmo
 VARIANTS = ('base', 'elmo', 'seo', 'tiny')
 
 
-@config.arguments(
-  VARIANTS,
+_OPTIONS: dict[str, Any] = dict(
   data=('squad', 'squad2', 'own'),
   place=('', 'both', 'input', 'output'),
   bilm=('original', 'medium', 'small', 'mini'),
   fine_tune=False,
   fixed=False,
 )
+_arguments = config.arguments(VARIANTS, **_OPTIONS)
+
+
+@_arguments
 def get_config(variant, options):
   base = {
     'name': f'bidaf_{options.data}_{variant}',
@@ -71,6 +82,13 @@ def get_config(variant, options):
     size = elmo.fix_words(size)
   tiny = config.merge(elmo.tiny(place, spelled=True), recipe.tiny())
   return config.merge(base, size, tiny.to_dict() if variant == 'tiny' else {})
+
+
+@_arguments
+def stages(variant, options):
+  """Return the stages of the pipeline: the biLM, its tuning on the passages, and the questions."""
+  text = 'squad_own' if options.data == 'own' else 'squad'
+  return elmo.stages('bidaf/squad.py', variant, options, _OPTIONS, text)
 
 
 def sweep():

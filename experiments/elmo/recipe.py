@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from experiments import config
@@ -35,6 +36,41 @@ def place(variant: str, given: str, default: str) -> str:
   if variant.endswith('elmo'):
     return given or default
   return given or 'none' if variant == 'tiny' else 'none'
+
+
+def stages(file: str, variant: str, options: Mapping[str, Any], known: Mapping[str, Any], text: str) -> list[dict]:
+  """Return the stages of a pipeline: the biLM, its tuning on the text of the task, and the task.
+
+  Args:
+    file: the task's experiment.
+    variant: its variant, one with ELMo.
+    options: its options, with `bilm`.
+    known: the options that it has, each with its default.
+    text: variant of experiments/elmo/tuned.py.
+
+  Raises:
+    ValueError: the variant has no ELMo vectors.
+  """
+  is_tiny = variant == 'tiny' and options['place'] not in ('', 'none')
+  if not (variant.endswith('elmo') or is_tiny):
+    raise ValueError(f'stages: got {variant}, which reads no biLM; expected elmo; train it with `lmx train`')
+  defaults, bilm = config.defaults(known), options['bilm']
+  given = ''.join(f',{name}={value}' for name, value in options.items() if value != defaults[name])
+  first = {'mini': 'text.py:mini'}.get(bilm, f'lm1b.py:{bilm}')
+  tuned = f'{text},bilm={bilm}' if bilm != 'original' else text
+  return [
+    {'name': '1_bilm', 'config': f'experiments/elmo/{"quickstart.py:tiny" if is_tiny else first}', 'overrides': {}},
+    {
+      'name': '2_tuned',
+      'config': f'experiments/elmo/tuned.py:{"tiny" if is_tiny else tuned}',
+      'overrides': {'train.init_from': '{dir}/1_bilm'},
+    },
+    {
+      'name': '3_task',
+      'config': f'experiments/{file}:{variant}{given}',
+      'overrides': {'train.init_from': '{dir}/2_tuned', 'train.init_parts': ('model=model/bilm',)},
+    },
+  ]
 
 
 def tiny(elmo: str, *, spelled: bool = False) -> dict[str, Any]:

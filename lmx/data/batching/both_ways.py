@@ -8,6 +8,9 @@ states can be carried over. A state that is never reset can reach a regime that 
 every epoch; and both directions read the same sentences at the same time, where the released code samples different
 files.
 
+With `documents` each document of a task's data set is one sentence, such as a passage of SQuAD or a premise of SNLI. A
+document that repeats, as passages do for each of their questions, is read once.
+
 Line ends and text ends are not words here: the sentence end replaces them. It also replaces the white space around a
 sentence in byte-level BPE, except for the space that its first subword starts with.
 """
@@ -22,7 +25,7 @@ import numpy as np
 from lmx.data.batching.base import Batches, sizes
 from lmx.data.tokenizers import word_characters
 from lmx.data.tokenizers.word_characters import WordCharacters
-from lmx.errors import InputError, check_range
+from lmx.errors import InputError, check_choice, check_range
 
 CHARACTERS = 'must'
 SENTENCES = True
@@ -35,20 +38,24 @@ class Config:
   Attributes:
     reset_every: in training, each row starts from an empty state every this many updates, in turn. 0: only at the start
       of an epoch, as in the released code.
+    documents: documents that are read as one sentence each, instead of the data set's sentences: 'all', or 'first', the
+      first of each example, such as the passage of a question; '' for none.
   """
 
   name: str = 'both_ways'
   reset_every: int = 0
+  documents: str = ''
 
   def __post_init__(self) -> None:
     check_range('data.batching.reset_every', self.reset_every, 0)
+    check_choice('data.batching.documents', self.documents, ('', 'all', 'first'))
 
 
 def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> BothWays:
   """Return the batches of a split according to the `data` section."""
-  tokenizer = corpus.tokenizer
+  tokenizer, documents, own = corpus.tokenizer, data.batching.documents, corpus.splits[split]
   return BothWays(
-    corpus.splits[split],
+    documents_as_sentences(own, data.documents_per_example if documents == 'first' else 1) if documents else own,
     *sizes(data, train),
     vocab_size=tokenizer.vocab_size,
     seed=seed,
@@ -57,6 +64,21 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Both
     words=word_characters.create(tokenizer, data.characters),
     skipped=word_characters.boundaries(tokenizer),
     trim_start=tokenizer.kind != 'words',
+  )
+
+
+def documents_as_sentences(split: Any, every: int) -> Any:
+  """Return a split whose sentences are its documents 0, `every`, 2 `every`, ..., of equal ones the first."""
+  tokens, seen = split.tokens, set()
+  begins, parts = [], []
+  for begin, end in zip(split.offsets[:-1:every].tolist(), split.offsets[1::every].tolist(), strict=True):
+    part = np.asarray(tokens[begin:end])
+    if part.tobytes() not in seen:
+      seen.add(part.tobytes())
+      parts.append(part)
+  begins = np.cumsum([0, *map(len, parts)])
+  return dataclasses.replace(
+    split, tokens=np.concatenate(parts), offsets=begins, sentences=begins, labels=None, token_labels=None
   )
 
 
@@ -97,7 +119,8 @@ class BothWays(Batches):
     if split.sentences is None:
       raise InputError(
         f'data.batching: got "both_ways" with {split.title}, which has no sentences; expected a data set with '
-        'sentences, and a tokenizer that encodes them one by one: not "unigram" and no data.prefix_space'
+        'sentences, and a tokenizer that encodes them one by one: not "unigram" and no data.prefix_space; or set '
+        'data.batching.documents=all to read each document as one sentence'
       )
     self._words, self._reset_every = words, reset_every
     sentences = np.asarray(split.sentences, np.int64)
