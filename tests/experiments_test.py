@@ -1245,6 +1245,7 @@ BATCHING_CHANGES: dict = {
   ('permutations', 'random_next_prob'): ({'predictions': 4}, 0.0),
   ('permutations', 'unbroken'): ({'predictions': 4}, 'drawn'),
   ('both_ways', 'reset_every'): ({}, 2),
+  ('both_ways', 'documents'): ({}, 'all'),
   ('streams', 'counted'): ({}, 0.5),
   ('streams', 'stride'): ({}, 8),
   ('documents', 'buckets'): ({}, (8, 16)),

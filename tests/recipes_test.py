@@ -7,7 +7,9 @@ import functools
 import jax
 import pytest
 
+from lmx.cli import pipeline
 from lmx.config import resolve, schema, semantics
+from lmx.errors import InputError
 from lmx.models import cfnet, registry
 from lmx.optim import build, groups
 
@@ -126,6 +128,22 @@ def test_values_are_those_of_the_source(name, values):
   loaded = resolve.load(f'experiments/{name}')
   found = {key: functools.reduce(lambda section, part: section[part], key.split('.'), loaded) for key in values}
   assert found == values
+
+
+@pytest.mark.parametrize(
+  ('task', 'data', 'documents'), [('bidaf/squad.py', 'squad', 'first'), ('esim/snli.py', 'snli', 'all')]
+)
+def test_bilm_is_tuned_on_the_text_of_the_task(tmp_path, task, data, documents):
+  """document-qa, docqa/elmo/lm_qa_models.py: trained again on SQuAD; Peters et al. 2018, appendix A.1: one epoch."""
+  stages = pipeline.plan(f'experiments/{task}:elmo,fixed,place=input', tmp_path, [])
+  bilm, tuned, run = (resolve.load(stage['config'], stage['overrides']) for stage in stages)
+  assert (bilm.data.dataset, tuned.data.dataset, run.data.dataset) == ('lm1b', data, data)
+  assert bilm.model.variant == tuned.model.variant == 'original' and run.model.elmo == 'input' and run.model.frozen
+  assert tuned.data.batching.to_dict() == {**tuned.data.batching, 'name': 'both_ways', 'documents': documents}
+  assert (tuned.train.epochs, tuned.train.init_from) == (1, f'{tmp_path}/1_bilm')
+  assert (run.train.init_from, run.train.init_parts) == (f'{tmp_path}/2_tuned', ('model=model/bilm',))
+  with pytest.raises(InputError, match='reads no biLM'):
+    pipeline.plan(f'experiments/{task}:base', tmp_path, [])
 
 
 def shapes_of(run: schema.Run):

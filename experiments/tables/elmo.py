@@ -55,6 +55,13 @@ def _tuned(data: str) -> Run:
   return Run(f'elmo/tuned_{data}', 'experiments/elmo/text.py:original', settings, then, seeds=0)
 
 
+def _tuned_for(task: str) -> Run:
+  """Return an epoch of the biLM on the text of a task, from which its runs with ELMo start (section 3.4)."""
+  return Run(
+    f'elmo/tuned_{task}', f'experiments/elmo/tuned.py:{task}', (manual_dir(task), from_run('elmo/lm1b')), seeds=0
+  )
+
+
 # Rows of SNLI: table, metric's file and run.
 _SNLI = {
   'main/snli/baseline': ('results', 'base'),
@@ -81,7 +88,7 @@ def _snli(name: str) -> Run:
   """Return ESIM on SNLI, with metrics on both splits; five seeds where the paper has them."""
   settings = (manual_dir('snli'), _GLOVE)
   then = ('evaluate --workdir={dir} --split=valid --no-baselines --output={dir}/valid.json',)
-  seeds, start = (5, ()) if name == 'base' else (5 if name == 'elmo' else 1, (from_run('elmo/lm1b'),))
+  seeds, start = (5, ()) if name == 'base' else (5 if name == 'elmo' else 1, (from_run('elmo/tuned_snli'),))
   return Run(
     f'esim/snli_{name}',
     f'experiments/esim/snli.py:{_SNLI_ARGS[name]}',
@@ -119,7 +126,7 @@ _HIDDEN = 'printed: the test split, which is not public; ours: the validation sp
 def _squad(name: str) -> Run:
   """Return bidirectional attention flow on SQuAD 1.1."""
   option, settings = _SQUAD_RUNS[name]
-  start = (from_run('elmo/lm1b'),) if name != 'base' else ()
+  start = (from_run('elmo/tuned_squad'),) if name != 'base' else ()
   data = (manual_dir('squad'), _GLOVE)
   return Run(
     f'bidaf/squad_{name}',
@@ -184,6 +191,7 @@ TABLE = Table(
     _roles('', 'base'),
     *(_roles(f'_{name}', option, from_run('elmo/lm1b')) for name, option in _ROLE_RUNS.items()),
     *(_tuned(data) for data in _TEXTS.values()),
+    *(_tuned_for(task) for task in ('squad', 'snli')),
   ),
   prints=tuple(('Peters et al. 2018', table) for table in ('1', '2', '3', '5', '6', '7', 'text')),
   context=(

@@ -69,17 +69,13 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Both
 
 def documents_as_sentences(split: Any, every: int) -> Any:
   """Return a split whose sentences are its documents 0, `every`, 2 `every`, ..., of equal ones the first."""
-  tokens, seen = split.tokens, set()
-  begins, parts = [], []
+  parts: dict[bytes, np.ndarray] = {}
   for begin, end in zip(split.offsets[:-1:every].tolist(), split.offsets[1::every].tolist(), strict=True):
-    part = np.asarray(tokens[begin:end])
-    if part.tobytes() not in seen:
-      seen.add(part.tobytes())
-      parts.append(part)
-  begins = np.cumsum([0, *map(len, parts)])
-  return dataclasses.replace(
-    split, tokens=np.concatenate(parts), offsets=begins, sentences=begins, labels=None, token_labels=None
-  )
+    part = np.asarray(split.tokens[begin:end])
+    parts.setdefault(part.tobytes(), part)
+  offsets = np.cumsum([0, *map(len, parts.values())])
+  tokens = np.concatenate([*parts.values()])
+  return dataclasses.replace(split, tokens=tokens, offsets=offsets, sentences=offsets, labels=None, token_labels=None)
 
 
 class BothWays(Batches):
