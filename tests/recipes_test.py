@@ -122,6 +122,24 @@ def test_ulmfits_classifier_is_regularised_as_released():
     ('ulmfit/classifier.py:imdb,fidelity=fastai', {'data.vocab_size': 30_000, 'data.min_count': 2}),
     ('ulmfit/classifier.py:trec', {'data.vocab_size': 60_000, 'data.min_count': 1}),
     ('ulmfit/general.py:wikitext103,fidelity=fastai', {'data.vocab_size': 60_000}),
+    # luheng/deep_srl, theano/layer.py, line 90; allennlp, nn/util.py, lines 835 to 843: another mean
+    ('srl_lstm/conll2005.py:base', {'objective.reduction': 'rows', 'optim.lr': 1.0, 'optim.clip_norm': 1.0}),
+    ('srl_lstm/conll2012.py:elmo', {'objective.reduction': 'row_means', 'optim.lr': 1.0, 'optim.clip_value': 1.0}),
+    # allennlp, conditional_random_field.py, line 365
+    ('elmo/conll2003.py:elmo', {'objective.reduction': 'sum', 'optim.clip_norm': 5.0, 'model.mix_l2': 0.1}),
+    # GroundHog, cost_layers.py, lines 1144 to 1152; experiments/nmt/state.py, lines 140 to 154
+    ('bahdanau/wmt14.py', {'objective.reduction': 'sum', 'optim.clip_norm': 1.0, 'optim.eps': 1e-6, 'optim.lr': 1.0}),
+    ('rnn_encdec/wmt14.py', {'objective.reduction': 'sum', 'optim.clip_norm': 1.0, 'optim.eps': 1e-6}),
+    ('bahdanau/multi30k.py:rnnsearch,recipe=paper', {'objective.reduction': 'sum', 'optim.clip_norm': 1.0}),
+    ('bahdanau/multi30k.py', {'objective.reduction': 'tokens', 'objective.smoothing': 0.1}),
+    # nmt.matlab, trainLSTM.m, lines 289 to 294; arXiv 1409.3215, section 3.4
+    ('luong/wmt14.py', {'objective.reduction': 'rows', 'optim.clip_norm': 5.0, 'optim.lr': 1.0}),
+    ('luong/multi30k.py:luong,recipe=paper', {'objective.reduction': 'rows', 'optim.clip_norm': 5.0, 'optim.lr': 1.0}),
+    ('rnn_encdec/wmt14.py:sutskever', {'objective.reduction': 'rows', 'optim.clip_norm': 5.0, 'optim.lr': 1.0}),
+    (
+      'rnn_encdec/wmt14.py:sutskever,paper=sutskever',
+      {'objective.reduction': 'rows', 'optim.clip_norm': 5.0, 'optim.lr': 0.7},
+    ),
   ],
 )
 def test_values_are_those_of_the_source(name, values):
