@@ -44,7 +44,7 @@ class Config(head_input.Config, row_objective.Terms):
   Attributes:
     head: 'bert', 'xlnet' or 'bidaf', see the module's docstring.
     sum_ends: train on the sum of both negative log-likelihoods, as Seo et al. 2017 (equation 5) and document-qa, not on
-      their mean, as BERT. Reported losses are means.
+      their mean, as BERT. Losses of validations are means.
     init_std: standard deviation of the head's kernels (normal, of 'bert' truncated).
     begins: 'xlnet': number of best starts for which ends are scored.
     ends: 'xlnet': number of best ends of each.
