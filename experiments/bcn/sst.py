@@ -29,6 +29,8 @@ character vectors, and dropout 0.5 in both variants.
 
 Accuracy selects the checkpoint (lines 68 and 102 of the two files).
 
+The biLM is not tuned on the task's text first, as in AllenNLP (line 77); the paper finds no difference (appendix A.1).
+
 Deviations: without data.vectors the words of `sst5` are newly initialised, so expect lower metrics; ReLU layers have
 AllenNLP's widths, because the paper gives none.
 """

@@ -17,6 +17,8 @@ sentences' negative log-likelihoods, to which clipping and lambda apply (allennl
 conditional_random_field.py, line 365; allennlp_models/tagging/models/crf_tagger.py, line 334). With
 --config.data.vectors=FILE its embeddings start from Senna's directory (the paper) or glove.6B.50d.txt (AllenNLP).
 
+The biLM is not tuned on the task's text first, as in ner_elmo.jsonnet, line 47 (see experiments/elmo/tuned.py).
+
 Deviations: without data.vectors embeddings are newly initialised, so expect lower metrics; words keep their case,
 and a word without a vector takes its lower-case form's; labels are BIO, not BIOUL.
 """

@@ -19,6 +19,9 @@ ELMo, 500 epochs, patience 200. The loss is the mean over sentences of the means
 selects the checkpoint (allennlp-models, training_config/structured_prediction/srl_elmo.jsonnet, line 62). With
 --config.data.vectors=glove.6B.100d.txt word embeddings start from GloVe, as in the paper.
 
+The biLM is not tuned on the task's text first, as in AllenNLP's srl_elmo.jsonnet, line 19 (see
+experiments/elmo/tuned.py).
+
 Deviations: as for the model; without data.vectors embeddings are newly initialised, so expect lower metrics; with
 ELMo words keep their case.
 """
