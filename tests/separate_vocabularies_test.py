@@ -29,12 +29,12 @@ QUICK = (
   'train.steps=4',
   'train.eval_every=4',
   'checkpoint.every_steps=2',
-  'evaluation.beam=2',
+  'evaluation.beam=1',
   'evaluation.max_extra=4',
   'evaluation.allow_unk=true',
   'evaluation.replace_unknown=true',
   'data.fraction=0.5',
-  'samples.count=1',
+  'samples.count=0',
 )
 
 DATA = [f'data.{name}' for name in ('dataset', 'manual_dir', 'source', 'target', 'vocabularies', 'vocab_size')]
@@ -77,6 +77,7 @@ def test_each_side_has_its_vocabulary_and_its_table(run, loaded):
   assert (batch['tokens_BT'][:, 0] == target.eos_id).all()
 
 
+@pytest.mark.slow
 def test_resumed_run_ends_with_the_same_parameters(run, loaded, numbers, tmp_path):
   shutil.copytree(run, tmp_path / 'run')
   shutil.rmtree(tmp_path / 'run' / 'checkpoints' / 'step_000000004')
@@ -108,11 +109,14 @@ def test_unknown_words_are_replaced_and_alignments_are_between_the_words_of_both
   for name, text in (('source', '7\n1 2\n'), ('target', 'seven\ntwelve\n'), ('gold', '0-0\n0-0 1p0\n')):
     (tmp_path / name).write_text(text)
   command = ['translate', f'--workdir={run}', f'--input={tmp_path}/source', f'--reference={tmp_path}/target']
-  command += [f'--alignments={tmp_path}/gold', f'--metrics={tmp_path}/out.json', f'--output={tmp_path}/hypotheses']
+  command += [
+    f'--alignments={tmp_path}/gold',
+    f'--metrics={tmp_path}/out.json',
+    f'--output={tmp_path}/hypotheses',
+    '--beam=1',
+  ]
   assert main(command) == 0
   assert 0 <= json.loads((tmp_path / 'out.json').read_text())['alignment_error_rate'] <= 1
-  assert main(['evaluate', f'--workdir={run}', '--split=valid', '--config.evaluation.known_only=true']) == 0
-  assert 'bleu' in capsys.readouterr().out
   settings = [f'--config.{key}={getattr(loaded.run.data, key.partition(".")[2])}' for key in DATA]
   assert main(['ngrams', '--config=experiments/luong/quickstart.py:tiny', *settings, '--models=ikn3']) == 2
   assert 'data.vocabularies: got separate ones' in capsys.readouterr().err

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from lmx.cli import main
+from lmx.config import resolve
 from lmx.data import pipeline
 from lmx.data.builders import tagged
 from lmx.errors import InputError, InputWarning
 from lmx.objectives import tag
 from lmx.prediction import tagging
 from lmx.runs import restore
-from tests import saved_rows
+from tests import saved_rows, untrained
 from tests.reference import conlleval
 
 NAMES, OTHERS = 'ano bori celu'.split(), 'the of saw a gave to went'.split()
@@ -230,34 +231,30 @@ def test_comment_like_word_is_kept_in_columns(tmp_path):
   assert found == [(('the', '#'), ('X', 'X'), (2, 3)), (('of',), ('Y',), (8,))]
 
 
-def test_sentences_are_predicted_in_the_context_in_which_they_are_evaluated(tmp_path, capsys):
+def test_sentences_are_predicted_in_the_context_in_which_they_are_evaluated(tmp_path):
   def news(seed):
-    pairs = [columns(made(5, seed + i), ' ') for i in range(6)]
-    return ''.join(f'-DOCSTART- O\n\n{part}' for part in pairs)
+    return ''.join(f'-DOCSTART- O\n\n{columns(made(5, seed + i), " ")}' for i in range(6))
 
   for seed, name in enumerate(('eng.train', 'eng.testa', 'eng.testb')):
     (tmp_path / name).write_text(news(10 * seed))
-  tiny = {'model.variant': 'tiny', 'model.V': 0, 'model.N': 1, 'data.manual_dir': tmp_path, 'data.check_sizes': False}
-  tiny |= {'data.vocab_size': 60, 'data.length': 64, 'data.batching.buckets': '()', 'data.batch_size': 16}
-  tiny |= {'train.epochs': 0, 'train.steps': 4, 'parallel.data': 1, 'optim.lr': 8e-3, 'samples.count': 0}
-  command = ['train', '--config=experiments/bert/tagging.py:conll2003', f'--workdir={tmp_path}/run']
-  assert main.main([*command, *(f'--config.{key}={value}' for key, value in tiny.items())]) == 0
-  run, file = tmp_path / 'run', tmp_path / 'eng.conll'
-  found = json.loads((run / 'results.json').read_text())
-  words = sum(len(words) for i in range(6) for words, _ in made(5, 20 + i))
-  assert found['tokens_counted'] == words and 'in the context of its document' in found['protocol']
+  data = {'manual_dir': tmp_path, 'cache_dir': tmp_path / 'cache', 'check_sizes': False, 'vocab_size': 60, 'length': 64}
+  settings = [f'data.{key}={value}' for key, value in data.items()]
+  settings += ['model.variant=tiny', 'model.V=0', 'train.like_init=False', 'data.batching.buckets=()']
+  run = resolve.to_run(resolve.load('experiments/bert/tagging.py:conll2003', settings))
+  corpus = pipeline.load(run.data)
+  settings.append(f'objective.labels={tuple(corpus.manifest["token_label_names"])}')
+  loaded = untrained.load('experiments/bert/tagging.py:conll2003', *settings, tokenizer=corpus.tokenizer)
+  batch_of = lambda inputs: pipeline.batches(loaded.run.data, inputs.corpus, inputs.split, 0, train=False)(0)
+  evaluated = pipeline.batches(run.data, corpus, 'test', 0, train=False)(0)
+  file = tmp_path / 'eng.conll'
   file.write_text(news(20))
-  rows, err = said(run, file, capsys)
-  assert f'{found["accuracy"]:.2%} of {words} words' in err and '-DOCSTART-' not in err
-  assert main.main(['predict', f'--workdir={run}', '--split=test', f'--output={tmp_path}/out.jsonl']) == 0
-  assert [json.loads(line) for line in (tmp_path / 'out.jsonl').read_text().splitlines()] == rows
-  loaded = restore.load(run)
-  scores = []
-  for text in (news(20), news(20).partition('\n\n')[2].partition('\n\n')[0]):
-    file.write_text(f'-DOCSTART- O\n\n{text}\n\n')
-    inputs = tagging.read_file(loaded, str(file))
-    batch = pipeline.batches(loaded.run.data, inputs.corpus, inputs.split, 0, train=False)(0)
-    scores.append(batch['valid_BT'].sum(axis=1).max())
-  assert scores[0] > scores[1]  # a sentence alone in its document has no context
+  for inputs in (tagging.read_file(loaded, str(file)), tagging.read_split(loaded, 'test')):
+    assert not inputs.notes and [one.document for one in inputs.items] == [1 + i // 5 for i in range(30)]
+    for name in ('tokens_BT', 'valid_BT', 'weights_BT', 'index_B'):
+      np.testing.assert_array_equal(batch_of(inputs)[name], evaluated[name])
+  assert tag.protocol(loaded.run.objective, run.data, None)[0] == 'in the context of its document'
   file.write_text(news(20).replace('-DOCSTART- O\n\n', ''))
-  assert any('marks no documents' in note for note in tagging.read_file(loaded, str(file)).notes)
+  inputs = tagging.read_file(loaded, str(file))
+  assert [note for note in inputs.notes if 'marks no documents' in note]
+  assert batch_of(inputs)['valid_BT'].sum() < evaluated['valid_BT'].sum()  # each sentence by itself
+  np.testing.assert_array_equal(batch_of(inputs)['weights_BT'].sum(), evaluated['weights_BT'].sum())
