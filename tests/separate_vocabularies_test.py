@@ -93,16 +93,16 @@ def test_unknown_words_are_replaced_and_alignments_are_between_the_words_of_both
   translator = translate.build_translator(loaded.run, loaded.params['model'], loaded.tokenizer)
   target = loaded.tokenizer.target
   biased = jax.tree.map(np.array, translator.params)
-  biased['output']['bias'][[target.unk_id, target.eos_id]] += (1.0, -1.0)
+  biased['output']['bias'][[target.unk_id, target.eos_id]] += (2.0, -2.0)
   translator = dataclasses.replace(translator, params=biased)
-  options = translate.Options(beam=1, max_extra=3, allow_unk=True)
+  options = translate.Options(sample=True, max_extra=8, allow_unk=True)
   lines = ['3 1 2', '7']
   plain = translate.translate(translator, lines, options)
   replaced = translate.translate(translator, lines, dataclasses.replace(options, replace_unknown=True))
   weights = translate.alignments(translator, translator.sources(lines), [np.asarray(x[0].tokens) for x in plain])
   for line, one, other, a_TS in zip(lines, plain, replaced, weights, strict=True):
     ids = [i for i in one[0].tokens if i != target.eos_id]
-    assert target.unk_id in ids and one[0].text == ' '.join(map(target.id_to_token, ids))
+    assert target.unk_id in ids and max(ids) >= 8 and one[0].text == ' '.join(map(target.id_to_token, ids))
     words = [line.split()[int(a_S[:-1].argmax())] for a_S in a_TS]
     expected = [words[t] if i == target.unk_id else target.id_to_token(i) for t, i in enumerate(ids)]
     assert other[0].text == ' '.join(expected)
