@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from lmx.layers import orthogonal
 from lmx.ops.dropout import drop, seed
 from lmx.ops.rnn import dot, where_valid
 from lmx.placement import constrain
@@ -32,7 +33,7 @@ def init(key: Array, width_in: int, width: int) -> Params:
     {'input': (E, 6 D), 'recurrent': (D, 5 D), 'bias': (6 D,)}.
   """
   input_key, recurrent_key = jax.random.split(key)
-  blocks = lambda key, rows, count: jax.random.orthogonal(key, rows, (count,), m=width).transpose(1, 0, 2)
+  blocks = lambda key, rows, count: orthogonal.draw(key, rows, width, count).transpose(1, 0, 2)
   return {
     'input': blocks(input_key, width_in, INPUT).reshape(width_in, -1),
     'recurrent': blocks(recurrent_key, width, RECURRENT).reshape(width, -1),

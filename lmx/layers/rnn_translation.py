@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.layers import embedding, rnn_cell, rnn_encoder, softmax
+from lmx.layers import embedding, orthogonal, rnn_cell, rnn_encoder, softmax
 from lmx.ops import rnn
 from lmx.ops.dropout import dropout, split
 from lmx.ops.rnn import Carry
@@ -214,8 +214,7 @@ def _draw(cfg: Config, key: Array, path: tuple[str, ...], shape: tuple[int, ...]
   if path[-1].endswith('bias') or path[-1] == 'energy':
     return jnp.zeros(shape, jnp.float32)
   if path[-1] == 'recurrent':
-    orthogonal = jax.random.orthogonal(key, cfg.D, (shape[1] // cfg.D,))
-    return orthogonal.transpose(1, 0, 2).reshape(shape)
+    return orthogonal.draw(key, cfg.D, cfg.D, shape[1] // cfg.D).transpose(1, 0, 2).reshape(shape)
   return (0.001 if path[0] == 'attention' else 0.01) * jax.random.normal(key, shape, jnp.float32)
 
 
