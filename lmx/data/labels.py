@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from lmx import documents
-from lmx.data.builders import tagged
 from lmx.data.tokenizers.base import Tokenizer
 from lmx.errors import InputError, InputWarning
 
@@ -217,6 +216,8 @@ class TokenSpans:
 
 def file_documents(dataset: str, splits: Mapping[str, Any]) -> dict[str, np.ndarray]:
   """Return the document number of each sentence, int32, by split. Raises InputError if the files mark no documents."""
+  from lmx.data.builders import tagged
+
   found = {}
   for name, examples in splits.items():
     numbers = [tagged.document_of(id) for id, _, _ in examples]
