@@ -352,7 +352,7 @@ class Session:
     if self.progress.trigger == self.done:
       logger.note(f'the validation loss no longer falls: {TRIGGERED[self.run.optim.asgd]} after update {self.done}')
       if self.run.optim.asgd == 'triggered':
-        started = self.engine.replicate(np.bool_(True))
+        started = self.engine.scalar(np.bool_(True))
         self.state = self.state.replace(ema=self.state.ema._replace(begun=started))
     if self.progress.plateau.reductions > reductions:
       self._reduce_rate(checkpoints, logger)
@@ -363,11 +363,11 @@ class Session:
     optim, plateau, best = self.run.optim, self.progress.plateau, self.progress.best_step
     followed = 'loss' if optim.plateau_by == 'loss' else self.best_by
     text = f'{followed} is no better: optim.lr is now {optim.lr * plateau.scale:.3g}'
-    self.state = self.state.replace(lr_scale=self.engine.replicate(np.float32(plateau.scale)))
-    if optim.restore_best and best is not None:
+    self.state = self.state.replace(lr_scale=self.engine.scalar(np.float32(plateau.scale)))
+    if optim.restore_best and best not in (None, self.done):  # the current ones may be the best, by too little
       checkpoints.wait()
       params, _, _ = manager.restore_params(checkpoints.directory, self.shapes, best, layout=self.layout)
-      self.state = self.state.replace(params=self.engine.build(self.layout.store, params))
+      self.state = self.state.replace(params=self.engine.build(self.layout.store, jax.device_get(params)))
       text += f', and the parameters are those after update {best}'
     logger.note(text)
 

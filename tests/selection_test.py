@@ -67,6 +67,19 @@ def test_run_killed_after_a_restoration_resumes_to_the_same_parameters(halved, t
   assert results['step'] == json.loads((workdir / 'results.json').read_text())['step']
 
 
+@pytest.mark.parametrize(
+  ('rate', 'place'), [(1e-4, ('parallel.mode=jit',)), (0.5, ('parallel.mode=pmap', 'parallel.data=2'))]
+)
+def test_reductions_restore_what_is_better_than_the_current_parameters(tmp_path, rate, place):
+  """A new best by less than the threshold reduces the rate and stays as it is; other reductions restore the best."""
+  settings = ('optim.threshold=0.9', 'optim.patience=0', 'train.best_by=loss', 'train.steps=6', 'train.eval_every=2')
+  run(tmp_path / 'run', PAIRS, *ESIM, *settings, f'optim.lr={rate}', *place, 'optim.max_reductions=0')
+  losses = [record['loss'] for record in validations(tmp_path / 'run')]
+  best = 2 * (1 + int(np.argmin(losses)))
+  assert best == (6 if rate < 0.01 else 2)
+  jax.tree.map(np.testing.assert_array_equal, params(tmp_path / 'run', 'last'), params(tmp_path / 'run', best))
+
+
 def test_restoration_needs_the_best_checkpoint():
   with pytest.raises(InputError, match='checkpoint.keep_best: got False with optim.restore_best'):
     resolve.to_run(resolve.load(PAIRS, [*ESIM, 'checkpoint.keep_best=false']), 100)

@@ -17,9 +17,10 @@ section 2). One stream of text is read, updated every 10 words, the toolkit's de
 (bptt_block). After an epoch in which the validation loss falls by less than 0.3% the best parameters are restored and
 the rate is halved (the toolkit's min_improvement 1.003).
 
-Deviations: the toolkit halves the rate in every epoch after the first reduction and stops at the second such epoch;
-here it is halved six times. The toolkit also reads bptt further steps before each block, limits errors to 15, and
-updates the output after every word. `embedded` reads 10 streams. No metric of the papers is compared.
+Deviations: the toolkit compares an epoch with the one before it, here it is compared with the last good one.
+The toolkit halves the rate in every epoch after the first reduction and stops at the second such epoch; here it is
+halved six times. The toolkit also reads bptt further steps before each block, limits errors to 15, and updates the
+output after every word. `embedded` reads 10 streams. No metric of the papers is compared.
 """
 
 from __future__ import annotations

@@ -326,7 +326,7 @@ class Engine:
     return *self.abstract(state, model_state), rows, place(key, self._whole)
 
   def replicate(self, tree: Any) -> Any:
-    """Replicate host values (the run's key, the learning rate scale) on every device."""
+    """Replicate host values, such as the run's key, on every device."""
     if self.cfg.mode == 'pmap':
       return jax.tree.map(jnp.asarray, tree)
     return jax.tree.map(self._replicate_leaf, tree)
@@ -337,6 +337,10 @@ class Engine:
       return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
     x = np.asarray(x)
     return jax.make_array_from_callback(x.shape, self._whole, lambda index: x[index])
+
+  def scalar(self, value: Any) -> Any:
+    """Return a host scalar as a leaf of the training state, such as the factor of the learning rate."""
+    return self.build(lambda x: x, value) if self.cfg.mode == 'pmap' else self.replicate(value)
 
   def build(self, create: Callable[..., Any], *args: Any) -> Any:
     """Compute a training state in its sharding; no device holds more than its shards.

@@ -108,6 +108,11 @@ class Config:
         f'model.class_starts: got {len(self.class_starts)}; expected {max(self.classes - 1, 0)}, one fewer than '
         'model.classes; omit it to take it from the training text'
       )
+    if self.class_starts and self.V and self.class_starts[-1] >= self.V:
+      raise InputError(
+        f'model.class_starts: got {self.class_starts[-1]} with model.V = {self.V}; expected words below that; omit it '
+        'to take it from the training text'
+      )
     if self.tied and self.E != self.D:
       raise InputError(f'model.tied: got E = {self.E} and D = {self.D}; expected E = D, which tied weights need')
     check_range('model.dropout', self.dropout, 0, 1)

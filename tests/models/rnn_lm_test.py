@@ -124,6 +124,7 @@ def test_mikolov_equals_the_papers_equations():
     ({'D': 8}, 'model.input: got "one_hot" with E = 16, D = 8'),
     ({'cell': 'gru'}, 'model.input: got "one_hot" .* cell "gru"'),
     ({'class_starts': (2, 9)}, 'model.class_starts: got 2; expected 3'),
+    ({'class_starts': (2, 9, 99), 'V': 99}, 'model.class_starts: got 99 with model.V = 99'),
     ({'classes': 0}, 'model.class_starts: got 3; expected 0'),
   ],
 )
