@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 import shutil
@@ -17,7 +18,8 @@ from lmx.data import pipeline
 from lmx.data.tokenizers import words
 from lmx.decoding import translate
 from lmx.errors import InputError
-from lmx.runs import restore, transfer
+from lmx.prediction import word_vectors
+from lmx.runs import init, restore, transfer, word_table
 from tests import small_text
 
 BASE = 'experiments/luong/quickstart.py:tiny'
@@ -132,6 +134,54 @@ def test_rows_of_each_table_are_matched_by_the_tokens_of_their_side(run, loaded)
   np.testing.assert_array_equal(taken['model']['output']['bias'], loaded.params['model']['output']['bias'][::-1])
   counts = [f'{V} of {V} vocabulary rows matched' for V in (8, 24)]
   assert all(count in note for count in counts)
+
+
+@pytest.mark.parametrize('target', ['target', 'tokens'])  # the table of recurrent models, and of transformers
+def test_word_vectors_pair_each_sides_words_with_its_table(target, loaded):
+  tables = {'source': np.arange(16.0).reshape(8, 2), target: -np.arange(48.0).reshape(24, 2)}
+  one = dataclasses.replace(loaded, params={'model': {'embed': tables}})
+  split = loaded.corpus().splits['train']
+  documents = np.split(np.asarray(split.tokens), split.offsets[1:-1])
+  for start, side in enumerate(('source', 'target')):
+    tokenizer = (loaded.tokenizer, loaded.tokenizer.target)[start]
+    counts = collections.Counter(tokenizer.ids_to_tokens(np.concatenate(documents[start::2])))
+    found = word_vectors.from_run(one, side)
+    assert {*found.words} == {*counts} - {'<eos>', '<unk>'}
+    assert [counts[word] for word in found.words] == sorted((counts[word] for word in found.words), reverse=True)
+    rows = [tokenizer.tokens.index(word) for word in found.words]
+    np.testing.assert_array_equal(found.raw_VD, tables[side if start == 0 else target][rows])
+
+
+def test_vectors_needs_the_side_of_a_run_with_two_tables(run, tmp_path, capsys):
+  assert main(['vectors', f'--workdir={run}', '--nearest=7']) == 2
+  assert '--side: got none; expected source or target' in capsys.readouterr().err
+  assert main(['vectors', f'--workdir={run}', '--side=target', f'--export={tmp_path}/v.txt']) == 0
+  exported = {line.split()[0] for line in (tmp_path / 'v.txt').read_text().splitlines()[1:]}
+  assert {'seven', 'hundred'} <= exported and not exported & set('0123456789')
+  assert main(['vectors', f'--vectors={tmp_path}/v.txt', '--side=source']) == 2
+  assert '--side: got source with --vectors' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('model, target', [(BASE, 'target'), ('experiments/transformer/quickstart.py:tiny', 'tokens')])
+def test_file_of_vectors_gives_rows_to_the_words_of_each_side(model, target, loaded, numbers, tmp_path):
+  tokens = {'source': loaded.tokenizer.tokens, target: loaded.tokenizer.target.tokens}
+  given = [word for word in tokens['source'] if word.isdigit()][:3] + ['seven', 'nine']
+  settings = [*numbers, 'data.vocabularies=separate', f'train.init_from={tmp_path}/v.txt']
+  of = resolve.to_run(resolve.load(model, settings), 24, source_size=8)
+  shapes = jax.eval_shape(lambda key: init.init_params(of, key), jax.random.key(3))
+  width = shapes['model']['embed']['source'].shape[1]
+  (tmp_path / 'v.txt').write_text(''.join(f'{word}{f" {i}.5" * width}\n' for i, word in enumerate(given)))
+  taken, note = word_table.take(of, shapes, loaded.corpus(), jax.random.key(3))
+  assert {*taken['model']} == {'embed'} and {*taken['model']['embed']} == {'source', target}
+  own = jax.jit(lambda key: init.init_params(of, key)['model']['embed'])(jax.random.key(3))
+  for name, known in tokens.items():
+    expected = np.array(own[name])
+    for i, word in enumerate(given):
+      if word in known:
+        expected[known.index(word)] = i + 0.5
+    np.testing.assert_array_equal(taken['model']['embed'][name], expected)
+  assert "model/embed/source (source's words): 3 of 8 rows" in note
+  assert f"model/embed/{target} (target's words): 2 of 24 rows" in note and '5 as written' in note
 
 
 def test_models_and_sizes_that_separate_vocabularies_do_not_fit_are_rejected(numbers):

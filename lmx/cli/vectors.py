@@ -22,6 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   source.add_argument('--workdir', help='work directory of a run')
   source.add_argument('--vectors', metavar='FILE', help='word2vec, GloVe or fastText vectors, as text or binary')
   parser.add_argument('--which', default='last', help="checkpoint: 'best', 'last' or a step (default %(default)s)")
+  parser.add_argument(
+    '--side',
+    choices=('source', 'target'),
+    default='',
+    help='words and table of a translation model with a table for each language',
+  )
   parser.add_argument('--analogies', metavar='FILE', help='questions like questions-words.txt')
   parser.add_argument('--similarity', metavar='FILES', help='judgements like WordSim-353, separated by commas')
   parser.add_argument(
@@ -82,11 +88,13 @@ def _parse_analogy(text: str) -> list[str]:
 def _vectors(args: argparse.Namespace) -> Any:
   from lmx.prediction import word_vectors
 
+  if args.vectors and args.side:
+    raise InputError(f'--side: got {args.side} with --vectors; expected none; omit --side')
   if args.vectors:
     return word_vectors.from_file(args.vectors)
   from lmx.runs import restore
 
-  return word_vectors.from_run(restore.load(args.workdir, args.which, args.overrides))
+  return word_vectors.from_run(restore.load(args.workdir, args.which, args.overrides), args.side)
 
 
 def _analogies(vectors: Any, path: str, restrict: int) -> dict[str, Any]:

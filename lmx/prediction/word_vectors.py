@@ -18,38 +18,44 @@ _EXPECTED = (
   'expected a model with one table of embeddings, a row for each word of data.tokenizer "words", such as a run of '
   'word2vec, nplm, rnn_lm, awd_lstm or transformer'
 )
+_SIDES = {'source': ('source',), 'target': ('target', 'tokens'), '': ('table', 'tokens')}  # side -> names of its table
 
 
-def words(corpus: Any, data: pipeline.Config) -> list[str]:
-  """Return the words of the training split, the most frequent first."""
-  return [corpus.tokenizer.tokens[i] for i in _ids(corpus, data)]
+def words(corpus: Any, data: pipeline.Config, side: str = '') -> list[str]:
+  """Return the words of the training split, or of one side of its pairs, the most frequent first."""
+  tokenizer = corpus.tokenizer.target if side == 'target' else corpus.tokenizer
+  return [tokenizer.tokens[i] for i in _ids(corpus, data, side)]
 
 
-def _ids(corpus: Any, data: pipeline.Config) -> np.ndarray:
-  counts_V = skipgrams.count_words(corpus, getattr(data.batching, 'words_only', False))
+def _ids(corpus: Any, data: pipeline.Config, side: str) -> np.ndarray:
+  counts_V = skipgrams.count_words(corpus, getattr(data.batching, 'words_only', False), side)
   return np.argsort(-counts_V, kind='stable')[: np.count_nonzero(counts_V)]
 
 
-def from_tables(corpus: Any, data: pipeline.Config, params: Params) -> Vectors:
+def from_tables(corpus: Any, data: pipeline.Config, params: Params, side: str = '') -> Vectors:
   """Return the rows of the embedding table that belong to words of the training split, the most frequent first.
 
   Args:
-    corpus: the run's data, whose tokenizer numbers the rows.
+    corpus: the run's data, whose tokenizers number the rows.
     data: the run's data section, which defines words.
     params: the model's parameters.
+    side: 'source' or 'target' of a model with a table for each; '' for the table of any other model.
 
   Raises:
     InputError: the model has no such table.
   """
-  return Vectors(words(corpus, data), _table(params)[_ids(corpus, data)])
+  return Vectors(words(corpus, data, side), _table(params, side)[_ids(corpus, data, side)])
 
 
-def _table(params: Params) -> np.ndarray:
-  embed = params.get('embed', {})
-  tables = [embed[name] for name in ('table', 'tokens') if np.ndim(embed.get(name, 0)) == 2]
-  if not tables:
+def _table(params: Params, side: str) -> np.ndarray:
+  tables = {name: table for name, table in params.get('embed', {}).items() if np.ndim(table) == 2}
+  if 'source' in tables and not side:
+    raise InputError('--side: got none; expected source or target, because the model has a table for each')
+  if not (names := [name for name in _SIDES[side] if name in tables]):
+    if side and tables:
+      raise InputError(f'--side: got {side}; expected none, because the model has one table; omit --side')
     raise InputError(f'the model has no word vector table; {_EXPECTED}')
-  return np.asarray(tables[0])
+  return np.asarray(tables[names[0]])
 
 
 def from_file(path: str) -> Vectors:
@@ -67,11 +73,11 @@ def from_file(path: str) -> Vectors:
   return Vectors(*vectors.read_all(path, '--vectors'))
 
 
-def from_run(loaded: Any) -> Vectors:
-  """Return the word vectors of a run from `lmx.load`. Raises InputError if it has none."""
+def from_run(loaded: Any, side: str = '') -> Vectors:
+  """Return the word vectors of a run from `lmx.load`. Raises InputError if it has none; `side` as in `from_tables`."""
   data = loaded.run.data
   if loaded.tokenizer.kind != 'words' or data.characters:
     got = 'data.characters' if data.characters else f'the tokenizer "{loaded.tokenizer.kind}"'
     raise InputError(f'{loaded.workdir}: got a run with {got}; {_EXPECTED}')
-  _table(loaded.params['model'])
-  return from_tables(loaded.corpus(), data, loaded.params['model'])
+  _table(loaded.params['model'], side)
+  return from_tables(loaded.corpus(), data, loaded.params['model'], side)

@@ -2,7 +2,8 @@
 
 `data.vectors` is a text of vectors whose words also join the vocabulary (lmx/data/vectors.py). `train.init_from` may be
 such a text, the binary format of word2vec or a model of fastText, for any model with a word table; its words give rows
-to the vocabulary as it is.
+to the vocabulary as it is. A translation model may have a table for each language. Each table then gets the vectors of
+the words in its own language's vocabulary.
 """
 
 from __future__ import annotations
@@ -44,9 +45,8 @@ def add(taken: Params, run: schema.Run, shapes: Params, corpus: Corpus, key: Arr
     InputError: `taken` has the table, the model has none, the file differs from the one by which the data were
       prepared, no word has a vector, or `vectors.read` raises.
   """
-  path, name = run.data.vectors, _name(registry.get(run.model_name))
-  leaves = flatten_dict(dict(taken), sep='/')
-  if name in leaves:
+  path, leaves = run.data.vectors, flatten_dict(dict(taken), sep='/')
+  for name in leaves.keys() & set(_names(registry.get(run.model_name))):
     raise InputError(
       f'data.vectors: got {path} with train.init_from={run.train.init_from}, which also provides '
       f'{name}; expected one of them; set train.init_parts to parts without it, or data.vectors to '
@@ -57,14 +57,14 @@ def add(taken: Params, run: schema.Run, shapes: Params, corpus: Corpus, key: Arr
       f"data.vectors: got {path}, which has changed since this run's vocabulary was built from it; "
       'restore the file, or start in another --workdir'
     )
-  table, note = _table('data.vectors', path, run, shapes, corpus, key, run.data.other_rows)
-  return unflatten_dict(leaves | table, sep='/'), note
+  tables, note = _tables('data.vectors', path, run, shapes, corpus, key, run.data.other_rows)
+  return unflatten_dict(leaves | tables, sep='/'), note
 
 
 def take(run: schema.Run, shapes: Params, corpus: Corpus, key: Array) -> tuple[Params, str]:
-  """Return the word table with the rows of the file in `train.init_from`, other rows being the model's own.
+  """Return the word tables with the rows of the file in `train.init_from`, other rows being the model's own.
 
-  The table is the model's WORD_TABLE or the first leaf of its VOCABULARY.
+  The tables are the model's WORD_TABLE, or the embeddings of its VOCABULARY.
 
   Args:
     run: the run, with the vocabulary of its data.
@@ -73,7 +73,7 @@ def take(run: schema.Run, shapes: Params, corpus: Corpus, key: Array) -> tuple[P
     key: PRNG key of `init_params`.
 
   Returns:
-    (the table, a nested dict; a line for the log).
+    (the tables, a nested dict; a line for the log).
 
   Raises:
     InputError: `train.init_parts` names parts, the model has no word table, the vectors have another width than it, no
@@ -85,35 +85,45 @@ def take(run: schema.Run, shapes: Params, corpus: Corpus, key: Array) -> tuple[P
       'a word vector file; expected none; set train.init_parts=()'
     )
   path = os.path.expanduser(run.train.init_from)
-  table, note = _table('train.init_from', path, run, shapes, corpus, key, 'model')
-  return unflatten_dict(table, sep='/'), note
+  tables, note = _tables('train.init_from', path, run, shapes, corpus, key, 'model')
+  return unflatten_dict(tables, sep='/'), note
 
 
-def _name(model: Model) -> str:
-  """Return the name of a model's word table, '' if it has none."""
-  name = model.WORD_TABLE or next(iter(model.VOCABULARY), '')
-  return f'model/{name}' if name.startswith('embed/') else ''
+def _names(model: Model) -> list[str]:
+  """Return the possible names of a model's word tables."""
+  names = (model.WORD_TABLE,) if model.WORD_TABLE else model.VOCABULARY
+  return [f'model/{name}' for name in names if name.startswith('embed/')]
 
 
-def _table(
+def _tables(
   field: str, path: str, run: schema.Run, shapes: Params, corpus: Corpus, key: Array, other_rows: str
 ) -> tuple[dict[str, np.ndarray], str]:
-  """Return ({name: the word table with the rows of a file}, a line for the log)."""
-  name = _name(registry.get(run.model_name))
-  if name not in flatten_dict(dict(shapes), sep='/'):
-    raise InputError(
-      f"{field}: got {path} with a model without {name or 'a table of words'}; expected one; set {field} to ''"
-    )
-  table_VE = np.array(jax.jit(lambda key: flatten_dict(dict(init.init_params(run, key)), sep='/')[name])(key))
-  words = pipeline.words(run.data, corpus.tokenizer)
-  width = 'model.E' if hasattr(run.model, 'E') else 'model.D'
-  known = _read(path, words, table_VE.shape[1], width)
+  """Return ({name: word table with the rows of a file}, a line for the log)."""
+  model = registry.get(run.model_name)
+  possible, leaves = _names(model), flatten_dict(dict(shapes), sep='/')
+  names = [name for name in possible if name in leaves]
+  if not names:
+    table = possible[0] if possible else 'a table of words'
+    raise InputError(f"{field}: got {path} with a model without {table}; expected one; set {field} to ''")
+  of_source = {f'model/{name}' for name in model.SOURCE_VOCABULARY}
+  tokenizers = [corpus.tokenizer if name in of_source else corpus.tokenizer.target for name in names]
+  words = [pipeline.words(run.data, tokenizer) for tokenizer in tokenizers]
+  own = jax.jit(lambda key: [flatten_dict(dict(init.init_params(run, key)), sep='/')[name] for name in names])(key)
+  wanted = [word for its in words for word in its]
+  known = _read(path, wanted, own[0].shape[1], 'model.E' if hasattr(run.model, 'E') else 'model.D')
   if not len(known.found):
-    raise InputError(f'{field}: got {path} without a vector for any of the {len(words):,} words; expected some')
-  if other_rows == 'normal':
-    table_VE = (table_VE - table_VE.mean()) / table_VE.std() * known.rows_KE.std() + known.rows_KE.mean()
-  table_VE[known.found] = known.rows_KE
-  return {name: table_VE}, _note(name, path, known, len(words))
+    raise InputError(f'{field}: got {path} without a vector for any of the {len(wanted):,} words; expected some')
+  tables: dict[str, np.ndarray] = {}
+  counts, start = [], 0
+  for name, table_VE, its in zip(names, map(np.array, own), words, strict=True):
+    if other_rows == 'normal':
+      table_VE = (table_VE - table_VE.mean()) / table_VE.std() * known.rows_KE.std() + known.rows_KE.mean()
+    own_K = (known.found >= start) & (known.found < start + len(its))
+    table_VE[known.found[own_K] - start] = known.rows_KE[own_K]
+    side = f" ({'source' if name in of_source else 'target'}'s words)" if corpus.tokenizer.is_separate else ''
+    counts.append(f'{name}{side}: {own_K.sum():,} of {len(its):,} rows')
+    tables[name], start = table_VE, start + len(its)
+  return tables, _note(', '.join(counts), path, known)
 
 
 def _read(path: str, words: list[str], width: int, field: str) -> vectors.Vectors:
@@ -133,8 +143,8 @@ def _read(path: str, words: list[str], width: int, field: str) -> vectors.Vector
   return vectors.read(path, words, width, field)
 
 
-def _note(name: str, path: str, known: vectors.Vectors, count: int) -> str:
-  """Return the line for the log."""
+def _note(counts: str, path: str, known: vectors.Vectors) -> str:
+  """Return the line for the log; `counts` gives the rows found of each table."""
   rules = ', '.join(f'{n:,} {rule}' for n, rule in zip(known.counts, vectors.RULES, strict=True) if n)
   repeated = f'; {known.duplicates:,} lines repeat a word, whose first vector is taken' if known.duplicates else ''
-  return f'{name}: {len(known.found):,} of {count:,} rows found in {path} ({rules}){repeated}'
+  return f'{counts} found in {path} ({rules}){repeated}'

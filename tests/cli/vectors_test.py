@@ -127,3 +127,5 @@ def test_run_without_word_vectors_is_rejected():
   ):
     with pytest.raises(InputError, match=f'{message}'):
       word_vectors.from_run(of)
+  with pytest.raises(InputError, match='--side: got source; expected none'):
+    word_vectors.from_run(loaded(table), 'source')

@@ -93,20 +93,25 @@ class Block(NamedTuple):
   sign_L: np.ndarray
 
 
-def count_words(corpus: Any, words_only: bool) -> np.ndarray:
+def count_words(corpus: Any, words_only: bool, side: str = '') -> np.ndarray:
   """Return each token's count in the training split; 0 for non-words.
 
   Args:
     corpus: the Corpus.
     words_only: also exclude tokens without a letter or digit.
+    side: 'source' or 'target' of pairs of texts; '' counts all texts.
   """
-  tokenizer = corpus.tokenizer
+  tokenizer = corpus.tokenizer.target if side == 'target' else corpus.tokenizer
   if tokenizer.kind != 'words':
     raise InputError(f'data.tokenizer: got "{tokenizer.kind}" with data.batching "skipgrams"; expected "words"')
-  tokens = np.asarray(corpus.splits['train'].tokens)
+  tokens, offsets = np.asarray(corpus.splits['train'].tokens), corpus.splits['train'].offsets
   counts_V = np.zeros(tokenizer.vocab_size, np.int64)
   for i in range(0, tokens.size, 1 << 24):
-    counts_V += np.bincount(tokens[i : i + (1 << 24)], minlength=tokenizer.vocab_size)
+    part = tokens[i : i + (1 << 24)]
+    if side:  # each source is followed by its target
+      document = np.searchsorted(offsets, np.arange(i, i + part.size), 'right') - 1
+      part = part[document % 2 == (side == 'target')]
+    counts_V += np.bincount(part, minlength=tokenizer.vocab_size)
   for i, word in enumerate(tokenizer.tokens):
     if i in (tokenizer.unk_id, tokenizer.eos_id) or not word.strip() or words_only and not any(map(str.isalnum, word)):
       counts_V[i] = 0
