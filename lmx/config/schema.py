@@ -28,7 +28,7 @@ class Train:
     on_nan: effect of a non-finite loss: 'stop' ends the run, 'skip' skips that update.
     max_skips: skipped updates after which the run stops with an error.
     init_from: work directory of a finished run whose best parameters initialise this run, a file of word vectors
-      for its word tables (GloVe, word2vec, fastText; lmx/runs/word_table.py), or for an image model a torchvision ResNet
+      for its word table (GloVe, word2vec, fastText; lmx/runs/word_table.py), or for an image model a torchvision ResNet
       file for its backbone (.safetensors or .pth; lmx/interop/torchvision.py); '' initialises randomly.
     init_parts: parts of its parameters to copy, such as 'model' (without the objective's head) or
       'model=model/encoder' (origin=target); () copies all, which requires the same parameters in both runs.
