@@ -130,6 +130,12 @@ def resolve(
   return ml_collections.ConfigDict(_complete(settings, rules, given), convert_dict=True).lock()
 
 
+def _defaults(config: Any) -> dict[str, Any]:
+  """Return the defaults of a dataclass's fields that have one."""
+  has = lambda field: field.default is not dataclasses.MISSING
+  return {field.name: field.default for field in dataclasses.fields(config) if has(field)}
+
+
 def _override(settings: dict[str, Any], overrides: Iterable[str]) -> None:
   """Set each 'section.key=value' in `settings`."""
   for text in overrides:
@@ -167,6 +173,8 @@ def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None, given: 
   names = _names(module.Config)
   renames.check_fields(model['name'], fields, names)
   _check_keys('model.', fields, ['name', 'variant', *names])
+  if rules is not None:  # a run has every field of its version; later ones do not follow its variant
+    fields = {**_defaults(module.Config), **fields}
   sizes = cast.convert('model', module.Config, fields)
   vocabulary = {'V': sizes.pop('V')} if sizes.get('V') == 0 else {}  # 0: the tokenizer's
   sized = registry.config(model['name'], variant, **sizes)
@@ -555,6 +563,55 @@ def _check_longest(run: schema.Run, corpus: Any) -> None:
     )
 
 
+# Settings that earlier versions had not, with the value that computes as they did: it is no part of a digest.
+_LATER: dict[str, Any] = {
+  **dict.fromkeys((f'semantics.{rule}' for rule in ('label_forms', 'packed_rows', 'plateau_score', 'split_names')), 0),
+  **dict.fromkeys((f'semantics.{rule}' for rule in ('numba_attention', 'numba_loops', 'numba_updates')), 0),
+  'data.batching.context': 'sentence',
+  'data.batching.documents': '',
+  'data.batching.packed': False,
+  'data.column': 'text',
+  'data.split_names': 'words',
+  'data.target_vocab_size': 0,
+  'data.vocabularies': 'shared',
+  'data.words': 0,
+  'model.class_mass': 'root',
+  'model.class_starts': [],
+  'model.classes': 0,
+  'model.input': 'embedding',
+  'model.update_kernel': 'xla',
+  'objective.base': 0,
+  'objective.reduction': 'tokens',
+  'objective.sum_ends': False,
+  'objective.window': 0,
+  'optim.max_reductions': 0,
+  'optim.restore_best': False,
+  'optim.stop_lr': 0.0,
+  'optim.threshold': 0.0,
+  'train.best_by': 'loss',
+  'train.patience_form': 'best',
+  'train.ties': 'earlier',
+}
+_SOURCE = {'model.source_V': 0}  # the Transformer had it before
+_LATER_OF: dict[str, dict[str, Any]] = {
+  **dict.fromkeys(('bahdanau', 'luong', 'quaternion_transformer', 'rnn_encdec'), _SOURCE),
+  'bidaf': {
+    'model.dropout_characters': 0.0,
+    'model.highways': 0,
+    'model.initial': 'pytorch',
+    'model.locked': True,
+    'model.passage_dropout': True,
+  },
+  'gpt2': {'model.bias': True},
+}
+# Rule -> setting that only runs under this rule have in their digest.
+_RULED = {
+  'label_forms': 'data.label_forms',
+  'plateau_score': 'optim.plateau_by',
+  'split_names': 'data.split_names',
+}
+
+
 def digest(config: Mapping[str, Any]) -> str:
   """Return twelve hexadecimal digits that depend on every setting that changes what is computed."""
   flat = flatten(config)
@@ -563,31 +620,12 @@ def digest(config: Mapping[str, Any]) -> str:
     computed['model.remat'] = computed['model.remat'] == 'full'
   if not computed.get('data.vectors'):  # earlier versions had none, and their digests stay valid
     computed = {k: v for k, v in computed.items() if k not in ('data.vectors', 'data.other_rows')}
-  if computed.get('train.best_by') == 'loss':  # nor this one
-    del computed['train.best_by']
-  if computed.get('objective.reduction') == 'tokens':  # nor this one
-    del computed['objective.reduction']
-  if computed.get('data.column') == 'text':  # nor this one
-    del computed['data.column']
   if computed.get('optim.schedule') != 'poly':  # nor this one
     computed.pop('optim.power', None)
-  if not computed.get('semantics.split_names'):  # file names give no splits, or as in earlier versions
-    computed.pop('data.split_names', None)
-  if not computed.get('semantics.plateau_score'):  # no plateau by a metric, or as in earlier versions
-    computed.pop('optim.plateau_by', None)
-  if not computed.get('semantics.label_forms'):  # no user labels, or their Unicode forms are as in earlier versions
-    computed.pop('data.label_forms', None)
-  kernels = ('numba_attention', 'numba_loops', 'numba_updates')
-  rules = ('label_forms', 'packed_rows', 'plateau_score', 'split_names')
-  later: dict[str, Any] = {f'semantics.{rule}': 0 for rule in (*kernels, *rules)}
-  later |= {'model.update_kernel': 'xla', 'data.batching.packed': False}  # nor these
-  later |= {'data.split_names': 'words', 'data.words': 0}
-  later |= {'train.patience_form': 'best', 'train.ties': 'earlier', 'optim.threshold': 0.0}
-  later |= {'optim.restore_best': False, 'optim.max_reductions': 0, 'optim.stop_lr': 0.0}
-  later |= {'objective.window': 0, 'objective.base': 0, 'model.input': 'embedding'}
-  later |= {'model.classes': 0, 'model.class_mass': 'root', 'model.class_starts': []}
-  later |= {'data.vocabularies': 'shared', 'data.target_vocab_size': 0, 'data.batching.context': 'sentence'}
-  later |= {'model.source_V': 0} if computed.get('model.name') != 'transformer' else {}  # which had it before
+  for rule, key in _RULED.items():
+    if not computed.get(f'semantics.{rule}'):  # it does not apply, or is that of earlier versions
+      computed.pop(key, None)
+  later = _LATER | _LATER_OF.get(str(computed.get('model.name')), {})
   computed = {k: v for k, v in computed.items() if k not in later or v != later[k]}
   for key, value in (('model.attention', 'without_numba'), ('model.backend', 'xla')):  # "auto" in earlier versions
     if computed.get(key) == value:

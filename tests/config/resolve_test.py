@@ -1,7 +1,9 @@
 """From experiment to dataclasses: defaults, overrides, and what is refused."""
 
 import dataclasses
+import gzip
 import json
+import pathlib
 
 import jax
 import numpy as np
@@ -23,6 +25,17 @@ def test_defaults_are_filled_in_and_every_key_can_be_overridden():
   assert full.optim.lr == 3e-4 and full.seed == 7 and full.data.batch_size == 6 and full.train.on_nan == 'skip'
   assert full.objective.name == 'causal_lm' and full.model.V == 0
   assert resolve.to_run(full, vocab_size=50).model.V == 50
+
+
+def test_digests_of_earlier_versions_stay_valid():
+  """Configs of 53 models, objectives and batchings, as resolved at commit 51e205d1, with their digests there."""
+  file = pathlib.Path(__file__).parents[1] / 'fixtures/earlier_configs.json.gz'
+  wrong = [
+    one['name']
+    for one in json.loads(gzip.decompress(file.read_bytes()))
+    if resolve.digest(resolve.resolve(one['config'], saved=True)) != one['digest']
+  ]
+  assert not wrong
 
 
 def test_resolving_twice_changes_nothing():
