@@ -102,6 +102,8 @@ def small_corpus(batching: str, spelled: bool = False, pieces: bool = False):
   for name, split in made.splits.items():
     splits[name] = dataclasses.replace(split, token_labels=np.arange(len(split.tokens), dtype=np.int32) % 3)
     if batching == 'tagged':
+      documents = np.arange(len(split.offsets) - 1, dtype=np.int32) // 2  # of two sentences
+      splits[name] = dataclasses.replace(splits[name], file_documents=documents)
       continue
     lengths = [len(tokenizer.encode(line)) for line in ''.join(texts[name]).splitlines()]
     splits[name] = dataclasses.replace(split, sentences=np.cumsum([0, *lengths]))
