@@ -315,7 +315,7 @@ def test_resume_of_an_earlier_version_keeps_its_rules(every):
 def check_earlier_rules(text: str) -> None:
   now = resolve.load(text)
   flat = flatten_dict(now.to_dict(), keep_empty_nodes=True, sep='.')
-  later = {key for rule in semantics.RULES.values() for key in rule.old}
+  later = {key for name in now.semantics for key in semantics.RULES[name].old}
   older = {'model.alpha', 'model.attention', 'model.beta', 'model.mix_l2', 'optim.layer_decay_form'}  # than their rules
   kept = {key: x for key, x in flat.items() if key not in later - older and not key.startswith('semantics')}
   saved = resolve.resolve(unflatten_dict(kept, sep='.'), saved=True)
