@@ -57,7 +57,7 @@ class Work(NamedTuple):
   is_recurrent: bool
 
 
-TWO_CORES = Device(9.22e9, 46.2e9, 197e9, 0.94, 2.36e-6)  # by `fit`
+TWO_CORES = Device(8.24e9, 47.6e9, 196e9, 0.94, 2.37e-6)  # by `fit`
 _PROCESS = 20.0  # seconds to start and to compile a length, of a run with a measured rate
 _GUESS = Device(26e9, 120e9, 150e9, 8.0, 2e-6)  # where the lines do not determine a constant
 H100 = Device(20e12, 0.1 * 989e12, 0.35 * 989e12, 30.0, 1e-6)  # bfloat16, at most 35% of the peak
