@@ -563,73 +563,10 @@ def _check_longest(run: schema.Run, corpus: Any) -> None:
     )
 
 
-# Settings that earlier versions had not, with the value that computes as they did: it is no part of a digest.
-_LATER: dict[str, Any] = {
-  **dict.fromkeys((f'semantics.{rule}' for rule in ('label_forms', 'packed_rows', 'plateau_score', 'split_names')), 0),
-  **dict.fromkeys((f'semantics.{rule}' for rule in ('numba_attention', 'numba_loops', 'numba_updates')), 0),
-  'data.batching.context': 'sentence',
-  'data.batching.documents': '',
-  'data.batching.packed': False,
-  'data.column': 'text',
-  'data.split_names': 'words',
-  'data.target_vocab_size': 0,
-  'data.vocabularies': 'shared',
-  'data.words': 0,
-  'model.class_mass': 'root',
-  'model.class_starts': [],
-  'model.classes': 0,
-  'model.input': 'embedding',
-  'model.update_kernel': 'xla',
-  'objective.base': 0,
-  'objective.reduction': 'tokens',
-  'objective.sum_ends': False,
-  'objective.window': 0,
-  'optim.max_reductions': 0,
-  'optim.restore_best': False,
-  'optim.stop_lr': 0.0,
-  'optim.threshold': 0.0,
-  'train.best_by': 'loss',
-  'train.patience_form': 'best',
-  'train.ties': 'earlier',
-}
-_SOURCE = {'model.source_V': 0}  # the Transformer had it before
-_LATER_OF: dict[str, dict[str, Any]] = {
-  **dict.fromkeys(('bahdanau', 'luong', 'quaternion_transformer', 'rnn_encdec'), _SOURCE),
-  'bidaf': {
-    'model.dropout_characters': 0.0,
-    'model.highways': 0,
-    'model.initial': 'pytorch',
-    'model.locked': True,
-    'model.passage_dropout': True,
-  },
-  'gpt2': {'model.bias': True},
-}
-# Rule -> setting that only runs under this rule have in their digest.
-_RULED = {
-  'label_forms': 'data.label_forms',
-  'plateau_score': 'optim.plateau_by',
-  'split_names': 'data.split_names',
-}
-
-
 def digest(config: Mapping[str, Any]) -> str:
   """Return twelve hexadecimal digits that depend on every setting that changes what is computed."""
   flat = flatten(config)
-  computed = {k: v for k, v in flat.items() if not _is_free(k, flat)}
-  if computed.get('model.remat') in ('none', 'full'):  # false and true in earlier versions, whose digests stay valid
-    computed['model.remat'] = computed['model.remat'] == 'full'
-  if not computed.get('data.vectors'):  # earlier versions had none, and their digests stay valid
-    computed = {k: v for k, v in computed.items() if k not in ('data.vectors', 'data.other_rows')}
-  if computed.get('optim.schedule') != 'poly':  # nor this one
-    computed.pop('optim.power', None)
-  for rule, key in _RULED.items():
-    if not computed.get(f'semantics.{rule}'):  # it does not apply, or is that of earlier versions
-      computed.pop(key, None)
-  later = _LATER | _LATER_OF.get(str(computed.get('model.name')), {})
-  computed = {k: v for k, v in computed.items() if k not in later or v != later[k]}
-  for key, value in (('model.attention', 'without_numba'), ('model.backend', 'xla')):  # "auto" in earlier versions
-    if computed.get(key) == value:
-      computed[key] = 'auto'
+  computed = semantics.in_digest({k: v for k, v in flat.items() if not _is_free(k, flat)})
   return hashlib.sha256(json.dumps(computed, sort_keys=True).encode()).hexdigest()[:12]
 
 
