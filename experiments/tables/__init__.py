@@ -304,7 +304,7 @@ METRICS = {
   'attention_length': Metric(
     'attention_length', 'best attention length', ('attention length',), band=0.2, relative=True, whole=True
   ),
-  'slowdown': Metric('ratio', 'times slower', ('slowdown factor',), band=0.5, relative=True),
+  'slowdown': Metric('ratio', 'times slower', ('slowdown factor',), band=0.5, relative=True, lower=True),
   'miou': Metric('miou', 'mIoU, %', ('mIoU',), 100.0, band=0.5),
   'miou_with_background': Metric('miou_with_background', 'mIoU with background, %', ('mIoU',), 100.0, band=0.5),
   'pixel_accuracy': Metric('pixel_accuracy', 'pixel accuracy, %', ('pixAcc',), 100.0, band=0.5),
