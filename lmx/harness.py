@@ -148,22 +148,26 @@ class LMX(TemplateLM):
     room = max(1, self.max_length - most)
     ids = self.tok_encode(context)[-room:]
     written = ''
-    for part in self._parts(np.asarray(ids or [self.prefix_token_id], np.int32), options, number, shown=bool(ids)):
+    for part in self._parts(np.asarray(ids, np.int32), options, number):
       written += part
       if ends := [written.index(stop) for stop in stops if stop and stop in written]:
         return written[: min(ends)]
     return written
 
-  def _parts(self, prompt_T: np.ndarray, options: text.Options, number: int, *, shown: bool) -> Iterator[str]:
-    """Yield the parts of a text after its prompt."""
+  def _parts(self, shown_T: np.ndarray, options: text.Options, number: int) -> Iterator[str]:
+    """Yield the parts of a text after its prompt; an empty prompt starts a text."""
     loaded = self._loaded
+    prompt_T = shown_T if shown_T.size else np.array([self.prefix_token_id], np.int32)
     call = loaded.model, loaded.cfg, loaded.params['model'], prompt_T[None]
-    given = {'sampler': options.sampler(loaded.tokenizer, loaded.cfg.V), 'eos_id': loaded.tokenizer.eos_id}
+    given = {
+      'sampler': options.sampler(loaded.tokenizer, loaded.cfg.V, prompt_T.size),
+      'eos_ids': options.ends(loaded.tokenizer),
+    }
     key = jax.random.fold_in(jax.random.key(options.seed), number)
     with precision.scope(loaded.run.matmul_precision):
       tokens = generate.stream(*call, steps=options.tokens, key=key[None], **given)
-      parts = text.decode_stream(loaded.tokenizer, prompt_T, (int(token_B[0]) for token_B in tokens))
-      if shown:
+      parts = text.decode_stream(loaded.tokenizer, shown_T, (int(token_B[0]) for token_B in tokens))
+      if shown_T.size:
         next(parts, '')  # the prompt
       yield from parts
 

@@ -54,8 +54,8 @@ class TrainedRun(RestoredRun):
 
     Args:
       prompt: text to continue; '' begins a text.
-      **options: fields of `lmx.decoding.text.Options`: tokens=120, samples=1, temperature=0.8, top_k=0, top_p=0.95,
-        top_p_form='paper', greedy=False, seed=0, past_eos=False, allow_unk=False.
+      **options: fields of `lmx.decoding.text.Options`, such as tokens=120, samples=1, temperature=0.8, top_p=0.95,
+        greedy=False, seed=0, repetition_penalty=1.0 or beam=0.
 
     Returns:
       `samples` texts, each with the prompt.
@@ -73,8 +73,7 @@ class TrainedRun(RestoredRun):
   def _write(self, prompt: str, options: dict[str, Any], *, stream: bool) -> Iterator[Iterator[str]]:
     self.check('generate')
     check_type('prompt', prompt, str, 'a text')
-    chosen = _fields(text.Options, options, 'generate')
-    text.check_used(chosen, options)
+    chosen = self.writing(**options)
     call = (self.model, self.cfg, self.params['model'], self.tokenizer, prompt, chosen)
 
     def samples() -> Iterator[Iterator[str]]:
@@ -82,6 +81,12 @@ class TrainedRun(RestoredRun):
         yield from text.write(*call, stream=stream)
 
     return samples()
+
+  def writing(self, **options: Any) -> text.Options:
+    """Return the run's options of generation, with some of them changed; see `generate`."""
+    chosen = _fields(text.Options, options, 'generate')
+    text.check_used(chosen, options)
+    return chosen
 
   def score(
     self,
@@ -286,7 +291,9 @@ _EXPECTED: dict[str, tuple[tuple[type, ...], str]] = {  # annotation of an optio
   'str': ((str,), 'a text'),
   'bool': ((bool,), 'True or False'),
   'int | None': ((int, type(None)), 'a whole number or None'),
+  'tuple[int, ...]': ((tuple, list), 'a tuple of token ids'),
   'tuple[int, ...] | None': ((tuple, list, type(None)), 'a tuple of token ids or None'),
+  'tuple[tuple[int, ...], ...]': ((tuple, list), 'a tuple of tuples of token ids'),
   'Mapping[str, str]': ((Mapping,), 'a dict from source word to target word'),
 }
 
@@ -333,9 +340,16 @@ def _fields(kind: Any, options: dict[str, Any], method: str, base: Any = None) -
     if name not in types:
       raise InputError(f'{method}: unknown option "{name}"{nearest(name, types)}')
     check_type(name, value, *_EXPECTED[types[name]])
-    for part in value if isinstance(value, (tuple, list)) else ():
-      check_type(name, part, int, 'a tuple of token ids')
+    if isinstance(value, (tuple, list)):
+      options = {**options, name: _ids(name, value, nested='tuple[tuple' in types[name])}
   return dataclasses.replace(kind() if base is None else base, **options)
+
+
+def _ids(name: str, values: Sequence[Any], *, nested: bool) -> tuple[Any, ...]:
+  """Return a tuple of token ids, or of tuples of them; raise InputError naming the option for other values."""
+  for value in values:
+    check_type(name, value, *(_EXPECTED['tuple[int, ...]'] if nested else (int, 'a tuple of token ids')))
+  return tuple(_ids(name, value, nested=False) for value in values) if nested else tuple(values)
 
 
 def load(source: Any, which: str | int = 'best', overrides: Sequence[str] = ()) -> TrainedRun:

@@ -49,6 +49,16 @@ def number(low: float, high: float = math.inf, *, above: bool = False) -> Callab
   return read
 
 
+def ids(text: str) -> tuple[int, ...]:
+  """Parse token ids: integers of at least 0 with commas between them; an empty text is no ids."""
+  return tuple(map(integer(0), text.split(','))) if text.strip() else ()
+
+
+def sequences(text: str) -> tuple[tuple[int, ...], ...]:
+  """Parse sequences of token ids with slashes between them, such as 5,6/7."""
+  return tuple(map(ids, text.split('/'))) if text.strip() else ()
+
+
 def seed(text: str) -> int:
   """Parse a seed: an integer from 0 to 2**32 - 1."""
   return integer(0, SEEDS - 1)(text)

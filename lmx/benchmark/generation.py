@@ -116,7 +116,7 @@ def _beam(count: int) -> tuple[Generate, dict[str, Any]]:
 
   def run(tokens: int) -> float:
     start = time.perf_counter()
-    beam_search.search(model, cfg, params, beam=beam, limits=tokens, least=tokens, eos_id=0, source=source)
+    beam_search.search(model, cfg, params, beam=beam, limits=tokens, least=tokens, eos_ids=(0,), source=source)
     return time.perf_counter() - start
 
   sizes = {'V': cfg.V, 'D': cfg.D, 'F': cfg.F, 'H': cfg.H, 'N': cfg.encoder_layers}

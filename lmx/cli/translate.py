@@ -23,11 +23,13 @@ from typing import Any, TextIO
 import numpy as np
 
 from lmx import documents, ranges
+from lmx.cli import generate
 from lmx.errors import InputError, InputWarning, explain, writing
 
 _SEARCH = (
   *('beam', 'alpha', 'penalty', 'stop', 'max_extra', 'min_ratio', 'max_ratio', 'allow_unk'),
-  *('coverage_penalty', 'replace_unknown', 'tokens', 'sample', 'temperature', 'seed'),
+  *('coverage_penalty', 'replace_unknown', 'tokens', 'sample', 'temperature', 'seed', 'max_length', 'forced_first'),
+  *generate.CONSTRAINTS,
 )
 _CHARACTERS = 'surrogateescape'  # bytes that are not UTF-8 pass through unchanged
 
@@ -38,15 +40,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--output', default='-', help='file for the translations; - is standard output (default)')
   parser.add_argument('--ensemble', default='', help='further runs; beam search uses their mean probabilities')
   search = parser.add_argument_group('search', "defaults are the run's `evaluation` settings")
-  search.add_argument('--beam', type=ranges.integer(1, 1000), help="beam size; 1 is greedy (default: the run's, or 4)")
-  search.add_argument('--alpha', type=ranges.number(0, 1000), help='exponent of the length penalty')
-  search.add_argument('--penalty', choices=('gnmt', 'power'), help='((5 + n) / 6)^alpha, or n^alpha')
-  search.add_argument('--stop', choices=('bound', 'current', 'full'), help='bound is exact, full ends soonest')
+  generate.add_search(search, "beam size; 1 is greedy (default: the run's, or 4)", 1)
   search.add_argument('--max_extra', type=ranges.integer(0, 1_000_000), help='maximum tokens beyond the source length')
   search.add_argument('--min_ratio', type=ranges.number(0, 1000), help='minimum number of tokens per source token')
   search.add_argument(
     '--max_ratio', type=ranges.number(0, 1000), help='maximum number of tokens per source token, instead of --max_extra'
   )
+  search.add_argument(
+    '--max_length', type=ranges.integer(0, 1_000_000), help='maximum tokens of a translation, instead of both'
+  )
+  search.add_argument('--forced_first', type=ranges.integer(0), help='id of the first token of every translation')
   search.add_argument('--allow_unk', action=argparse.BooleanOptionalAction, help='also write the unknown word')
   search.add_argument('--coverage_penalty', type=ranges.number(0, 1000), help='its beta; 0 disables it')
   search.add_argument(
@@ -54,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     action=argparse.BooleanOptionalAction,
     help='by the source word with the most attention',
   )
+  generate.add_constraints(parser)
   search.add_argument('--dictionary', default='', help='file of word translations to use instead of copying')
   parser.add_argument(
     '--n_best', type=ranges.integer(1, 1000), default=1, help='number of translations per line, with scores'

@@ -94,6 +94,9 @@ class Evaluation:
     allow_unk: whether a translation may contain the unknown word.
     forbidden: ids that no translation contains; None forbids padding, the unknown word without `allow_unk`, and rows of
       the model's table beyond the tokenizer's ids.
+    eos_ids: ids that end a translation; None for the tokenizer's end-of-text token.
+    forbidden_first, bad_words, min_tokens, no_repeat_ngram, repetition_penalty: constraints of the search, see
+      lmx/decoding/translate.py.
     renormalise: renormalise log-probabilities over the allowed tokens.
     forced_first: id of every translation's first token; None for none.
     forced_end: force the end-of-text token at the length limit.
@@ -125,7 +128,7 @@ class Evaluation:
   which: str = 'best'
   average: int = 5
   beam: int = 0
-  alpha: Annotated[float, ranges.Limits(0, 10)] = 0.6  # Wu et al. 2016, and Vaswani et al. 2017, section 6.1
+  alpha: Annotated[float, ranges.Limits(-10, 10)] = 0.6  # Wu et al. 2016, and Vaswani et al. 2017, section 6.1
   penalty: str = 'gnmt'
   stop: str = 'bound'
   max_extra: int = 50  # Vaswani et al. 2017, section 6.1
@@ -134,6 +137,12 @@ class Evaluation:
   max_length: int = 0
   allow_unk: bool = False
   forbidden: tuple[int, ...] | None = None
+  eos_ids: tuple[int, ...] | None = None
+  forbidden_first: tuple[int, ...] = ()
+  bad_words: tuple[tuple[int, ...], ...] = ()
+  min_tokens: int = 0
+  no_repeat_ngram: int = 0
+  repetition_penalty: float = 1.0
   renormalise: bool = False
   forced_first: int | None = None
   forced_end: bool = False
@@ -166,6 +175,9 @@ class Evaluation:
     check_choice('evaluation.stop', self.stop, decoding.STOPS)
     check_choice('evaluation.compounds', self.compounds, ('en_de', 'always', 'never'))
     decoding.check_ratios('evaluation.', self.min_ratio, self.max_ratio)
+    decoding.check_constraints(
+      'evaluation.', self.bad_words, self.min_tokens, self.no_repeat_ngram, self.repetition_penalty
+    )
     check_choice('evaluation.which', self.which, ('best', 'last', 'average'))
     for name in ('replace_unknown', 'dictionary', 'coverage_penalty', 'known_only'):
       if (value := getattr(self, name)) and not self.beam:
@@ -175,7 +187,6 @@ class Evaluation:
       self,
       average=1,
       beam=0,
-      alpha=0,
       coverage_penalty=0,
       max_extra=0,
       max_length=0,

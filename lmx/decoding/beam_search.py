@@ -6,19 +6,21 @@ end-of-sequence token (EOS) and
     lp(Y) = ((5 + |Y|) / 6)^alpha   'gnmt': Wu et al. 2016 (arXiv 1609.08144), equation 14, without their coverage term
     lp(Y) = |Y|^alpha               'power': Hugging Face's length_penalty
 
-A step extends K live hypotheses by one token and keeps the 2K most probable extensions, so that K of them can continue
-even if K others end. Those among the first K that end are finished: they never change again, and the K best of
-all finished ones by score are kept. The others become the live ones. A hypothesis that reaches its row's limit counts
-as finished without EOS.
+A step extends K live hypotheses by one token and keeps the 2K most probable extensions ((E + 1) K with E EOS ids), so
+that K of them can continue even if K others end. Those among the first K that end are finished: they never change
+again, and the K best of all finished ones by score are kept. The others become the live ones. A hypothesis that reaches
+its row's limit counts as finished without EOS.
 
 A row ends when K hypotheses are finished and, by `stop`,
-  'bound': no live one can ever beat them. Its log-probability can only fall, and alpha >= 0, so that its score can
-    never exceed log p / lp(limit). This is exact: continuing could not change the result.
+  'bound': no live one can ever beat them. Its log-probability can only fall, so that its score can never exceed
+    log p / lp(limit), or log p / lp(present length) with alpha < 0. This is exact: continuing could not change the
+    result.
   'current': the best live one, scored at its present length, does not beat them (Hugging Face's early_stopping=False);
   'full': at once (early_stopping=True).
 With 'power', equal limits and 'current' or 'full' (or 'bound', its early_stopping='never') the hypotheses equal those
 of `generate` in `transformers` with num_beams above 1. One beam is greedy there, as with 'full' here. `first`,
-`force_end` and `renormalise` are its forced_bos_token_id, forced_eos_token_id and renormalize_logits.
+`force_end` and `renormalise` are its forced_bos_token_id, forced_eos_token_id and renormalize_logits. As there, the
+repetition penalty applies to log-probabilities, which are not normalised again, but to logits with one beam.
 
 A row's result does not depend on other rows or on padding. State leaves that `apply` returns unchanged (the encoder's
 outputs) are shared by a row's hypotheses and are not gathered.
@@ -30,6 +32,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -37,7 +40,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx import placement
-from lmx.decoding import PENALTIES, STOPS, generate
+from lmx.decoding import PENALTIES, STOPS, generate, sampling
 from lmx.engine import devices
 from lmx.errors import InputError, check_choice, check_range
 from lmx.kernels.dense import for_decoding
@@ -46,18 +49,18 @@ from lmx.types import Array, Batch, Model, Params, State
 
 
 @dataclasses.dataclass(frozen=True)
-class Beam:
-  """Options of the search and the ranking of hypotheses.
+class Beam(sampling.Constraints):
+  """Options of the search and the ranking of hypotheses, and the constraints on a token.
 
   Attributes:
     size: K, number of live and returned hypotheses per row; 1 is greedy.
-    alpha: exponent of the length penalty, 0.6 in Wu et al. 2016 and Vaswani et al. 2017; 0 ranks by probability.
+    alpha: exponent of the length penalty, 0.6 in Wu et al. 2016 and Vaswani et al. 2017; 0 ranks by probability, and a
+      negative one favours short hypotheses.
     penalty: 'gnmt' or 'power', see above.
     stop: 'bound', 'current' or 'full', see above.
-    forbidden: ids that no hypothesis contains.
     renormalise: normalise probabilities over the allowed tokens; else use the model's.
-    first: id with which every hypothesis begins, at probability 1; None for no such token.
-    force_end: the last token within a row's limit is EOS, at probability 1; else any token.
+    first: id with which every hypothesis begins, at probability 1; None for no such token. After an encoder-decoder's
+      start symbol, `forbidden_first` then applies to the next token.
 
   Raises:
     InputError: a value is outside its range.
@@ -67,14 +70,13 @@ class Beam:
   alpha: float = 0.6
   penalty: str = 'gnmt'
   stop: str = 'bound'
-  forbidden: tuple[int, ...] = ()
   renormalise: bool = False
   first: int | None = None
-  force_end: bool = False
 
   def __post_init__(self) -> None:
+    super().__post_init__()
     check_range('beam size', self.size, 1)
-    check_range('beam alpha', self.alpha, 0, float('inf'))
+    check_range('beam alpha', self.alpha, -float('inf'), float('inf'))
     check_choice('beam penalty', self.penalty, PENALTIES)
     check_choice('beam stop', self.stop, STOPS)
 
@@ -89,7 +91,7 @@ class Hypotheses(NamedTuple):
   """Hypotheses of `search`, best first.
 
   Attributes:
-    tokens_BKT: int32, the continuations without the prompt, padded with `eos_id`.
+    tokens_BKT: int32, the continuations without the prompt, padded with the first of `eos_ids`.
     counts_BK: int32, tokens of each, EOS included; 0 for missing hypotheses, if fewer than K exist.
     log_p_BK: float32, sum of the tokens' log-probabilities in nats; minus infinity for missing hypotheses.
     scores_BK: float32, log_p divided by the length penalty, in descending order.
@@ -118,37 +120,58 @@ class _Setting:
   model: Model
   cfg: Any
   beam: Beam
-  eos_id: int
+  eos_ids: tuple[int, ...]
   cache: int
   placement: Placement | None = dataclasses.field(default_factory=placement.current)
 
 
-def _allow(setting: _Setting, logits_BKV: Array, limits_B: Array, least_B: Array, t: Array) -> tuple[Array, Array]:
+class _Rows(NamedTuple):
+  """Arrays of a row that stay the same during the search."""
+
+  prompt_BL: Array  # padded on the right to the length of the longest text
+  lengths_B: Array
+  limits_B: Array
+  least_B: Array
+
+
+def _allow(setting: _Setting, logits_BKV: Array, live_BKT: Array, rows: _Rows, t: Array) -> tuple[Array, Array]:
   """Return the logits of token t with disallowed tokens at minus infinity, and their normalisation (B, K, 1)."""
-  beam, V = setting.beam, logits_BKV.shape[-1]
-  allowed_V = jnp.ones(V, bool).at[np.asarray(beam.forbidden, np.int32)].set(False)
-  allowed_B1V = allowed_V & ((jnp.arange(V) != setting.eos_id) | (t >= least_B[:, None, None]))
-  allowed_BKV = jnp.where(allowed_B1V, logits_BKV, -jnp.inf)
-  norm_BK1 = jax.nn.logsumexp(allowed_BKV if beam.renormalise else logits_BKV, axis=-1, keepdims=True)
-  forced = [(beam.first, t == 0)] * (beam.first is not None)
-  forced += [(setting.eos_id, (t + 1 >= limits_B)[:, None, None])] * beam.force_end
-  for token, now_B11 in forced:
-    only_V = jnp.where(jnp.arange(V) == token, 0.0, -jnp.inf)
-    allowed_BKV, norm_BK1 = jnp.where(now_B11, only_V, allowed_BKV), jnp.where(now_B11, 0.0, norm_BK1)
-  return allowed_BKV, norm_BK1
+  beam, (B, K, V) = setting.beam, logits_BKV.shape
+  spread = lambda x_B: jnp.repeat(x_B, K, axis=0)
+  ids_BL, length_B = spread(rows.prompt_BL), spread(rows.lengths_B) + t
+  if beam.of_text:
+    put = jax.vmap(lambda ids_L, own_T, at: jax.lax.dynamic_update_slice(ids_L, own_T, (at,)))
+    ids_BL = put(ids_BL, live_BKT.reshape(B * K, -1), spread(rows.lengths_B))
+  logits_BV = logits_BKV.reshape(B * K, V)
+  norm_B1 = jax.nn.logsumexp(logits_BV, axis=-1, keepdims=True)
+  if beam.repetition_penalty != 1:
+    logits_BV = logits_BV if K == 1 else logits_BV - norm_B1
+    logits_BV = sampling.penalise_repetition(logits_BV, ids_BL, length_B, beam.repetition_penalty)
+    norm_B1 = jax.nn.logsumexp(logits_BV, axis=-1, keepdims=True) if K == 1 else jnp.zeros_like(norm_B1)
+  text = sampling.Text(ids_BL, length_B, jnp.broadcast_to(t, B * K))
+  begin = int(beam.first is not None)
+  allowed_BV = sampling.constrain(beam, logits_BV, text, setting.eos_ids, spread(rows.least_B), begin)
+  if beam.renormalise:
+    norm_B1 = jax.nn.logsumexp(allowed_BV, axis=-1, keepdims=True)
+  forced = [([beam.first], jnp.broadcast_to(t == 0, B * K))] * (beam.first is not None)
+  forced += [(setting.eos_ids, t + 1 >= spread(rows.limits_B))] * beam.force_end
+  for ids, now_B in forced:
+    allowed_BV, norm_B1 = sampling.force(allowed_BV, now_B, ids), jnp.where(now_B[:, None], 0.0, norm_B1)
+  return allowed_BV.reshape(B, K, V), norm_B1.reshape(B, K, 1)
 
 
 def _candidates(
-  setting: _Setting, logits_BKV: Array, log_p_BK: Array, limits_B: Array, least_B: Array, t: Array
+  setting: _Setting, carry: _Carry, logits_BKV: Array, rows: _Rows, t: Array
 ) -> tuple[Array, Array, Array]:
-  """Return the 2K most probable extensions of a row's hypotheses by token t: (log_p_BW, parent_BW, token_BW)."""
+  """Return the W most probable extensions of a row's hypotheses by token t: (log_p_BW, parent_BW, token_BW)."""
   B, K, V = logits_BKV.shape
-  allowed_BKV, norm_BK1 = _allow(setting, logits_BKV, limits_B, least_B, t)
+  W = K * (1 + max(len(setting.eos_ids), 1))
+  allowed_BKV, norm_BK1 = _allow(setting, logits_BKV, carry.live_BKT, rows, t)
   # A row's best extensions are among the best of each hypothesis, so top_k over V runs once per hypothesis.
-  best_BKW, token_BKW = jax.lax.top_k(allowed_BKV, min(2 * K, V))
+  best_BKW, token_BKW = jax.lax.top_k(allowed_BKV, min(W, V))
   each = best_BKW.shape[-1]
-  log_p_BKW = log_p_BK[..., None] + (best_BKW - norm_BK1)
-  log_p_BW, index_BW = jax.lax.top_k(log_p_BKW.reshape(B, K * each), min(2 * K, K * each))
+  log_p_BKW = carry.log_p_BK[..., None] + (best_BKW - norm_BK1)
+  log_p_BW, index_BW = jax.lax.top_k(log_p_BKW.reshape(B, K * each), min(W, K * each))
   return log_p_BW, index_BW // each, jnp.take_along_axis(token_BKW.reshape(B, K * each), index_BW, axis=1)
 
 
@@ -158,14 +181,14 @@ def _gather(tree: Any, index_BK: Array) -> Any:
   return jax.tree.map(lambda x: jnp.take_along_axis(x, expand(x), axis=1), tree)
 
 
-def _extend(
-  setting: _Setting, carry: _Carry, logits_BKV: Array, limits_B: Array, least_B: Array, t: Array
-) -> tuple[_Carry, Array]:
+def _extend(setting: _Setting, carry: _Carry, logits_BKV: Array, rows: _Rows, t: Array) -> tuple[_Carry, Array]:
   """Extend the hypotheses by token t (from 0). Returns the carry, with its state unchanged, and the parents (B, K)."""
   beam, K, count = setting.beam, setting.beam.size, t + 1
-  log_p_BW, parent_BW, token_BW = _candidates(setting, logits_BKV, carry.log_p_BK, limits_B, least_B, t)
+  log_p_BW, parent_BW, token_BW = _candidates(setting, carry, logits_BKV, rows, t)
   tokens_BWT = jax.lax.dynamic_update_slice_in_dim(_gather(carry.live_BKT, parent_BW), token_BW[..., None], t, axis=2)
-  ends_BW = (token_BW == setting.eos_id) | (count >= limits_B)[:, None]
+  ends_BW = jnp.broadcast_to((count >= rows.limits_B)[:, None], token_BW.shape)
+  for end in setting.eos_ids:
+    ends_BW |= token_BW == end
 
   first_W = jnp.arange(ends_BW.shape[1]) < K
   finished_BW = ends_BW & first_W & (log_p_BW > -jnp.inf) & ~carry.done_B[:, None]
@@ -180,7 +203,7 @@ def _extend(
   live_BKT, parent_BK = _gather((tokens_BWT, parent_BW), next_BK)
   worst_B, best_B = jnp.min(finished[3], axis=1), jnp.max(log_p_BK, axis=1)
   best_score_B = {
-    'bound': lambda: best_B / length_penalty(beam, limits_B),
+    'bound': lambda: best_B / length_penalty(beam, rows.limits_B if beam.alpha > 0 else count),
     'current': lambda: best_B / length_penalty(beam, count),
     'full': lambda: jnp.full_like(best_B, -jnp.inf),
   }[beam.stop]()
@@ -209,22 +232,23 @@ def _search(
   model, cfg, K, B = setting.model, setting.cfg, setting.beam.size, prompt_BT.shape[0]
   state, logits_BV = generate.read_prompt(model, cfg, params, prompt_BT, lengths_B, setting.cache, source)
   state = jax.tree.map(lambda x: jnp.repeat(x, K, axis=0), state)
+  rows = _Rows(jnp.pad(prompt_BT, ((0, 0), (0, steps))), lengths_B, limits_B, least_B)
   none_BK = jnp.full((B, K), -jnp.inf)
-  empty_BKT = jnp.full((B, K, steps), setting.eos_id, jnp.int32)
+  empty_BKT = jnp.full((B, K, steps), setting.eos_ids[0] if setting.eos_ids else 0, jnp.int32)
   finished = (empty_BKT, jnp.zeros((B, K), jnp.int32), none_BK, none_BK)
   # At first one hypothesis, the empty one; the other K - 1 are missing.
   carry = _Carry(state, empty_BKT, none_BK.at[:, 0].set(0.0), finished, jnp.zeros(B, bool))
   spread = lambda x_BV: jnp.broadcast_to(x_BV[:, None], (B, K, x_BV.shape[1]))
-  carry, _ = _extend(setting, carry, spread(logits_BV), limits_B, least_B, jnp.int32(0))
+  carry, _ = _extend(setting, carry, spread(logits_BV), rows, jnp.int32(0))
 
   def advance(loop: Any) -> Any:
     t, carry = loop
     last_BK1 = jax.lax.dynamic_slice_in_dim(carry.live_BKT, t - 1, 1, axis=2)
     features, state = model.apply(cfg, params, {'tokens_BT': last_BK1.reshape(B * K, 1)}, carry.state)
     logits_BKV = model.logits(cfg, params, features)[:, 0].reshape(B, K, -1)
-    carry, parent_BK = _extend(setting, carry, logits_BKV, limits_B, least_B, t)
-    rows = (jnp.arange(B)[:, None] * K + parent_BK).reshape(-1)
-    state = jax.tree.map(lambda new, old: old if new is old else new[rows], state, carry.state)
+    carry, parent_BK = _extend(setting, carry, logits_BKV, rows, t)
+    parents = (jnp.arange(B)[:, None] * K + parent_BK).reshape(-1)
+    state = jax.tree.map(lambda new, old: old if new is old else new[parents], state, carry.state)
     return t + 1, carry._replace(state=state)
 
   unfinished = lambda loop: (loop[0] < steps) & ~jnp.all(loop[1].done_B)
@@ -233,9 +257,12 @@ def _search(
 
 
 def check_penalty(beam: Beam, tokens: int) -> None:
-  """Raise InputError unless the length penalty of `tokens` tokens is finite."""
-  if not np.isfinite(length_penalty(beam, jnp.asarray(tokens))):
-    raise InputError(f'beam alpha: got {beam.alpha:g}; expected a finite length penalty for {tokens} tokens; lower it')
+  """Raise InputError unless the length penalty of `tokens` tokens is a positive float32."""
+  if not 0 < length_penalty(beam, jnp.asarray(tokens)) < np.inf:
+    raise InputError(
+      f'beam alpha: got {beam.alpha:g}; expected a finite and positive length penalty for {tokens} tokens; set it '
+      'closer to 0'
+    )
 
 
 def search(
@@ -248,7 +275,7 @@ def search(
   beam: Beam,
   limits: int | np.ndarray,
   least: int | np.ndarray = 0,
-  eos_id: int,
+  eos_ids: Sequence[int] = (),
   source: Batch | None = None,
   steps: int | None = None,
 ) -> Hypotheses:
@@ -256,12 +283,14 @@ def search(
 
   Args:
     model: a causal model's module, with its config `cfg` and its parameters `params` (without the objective's).
-    prompt_BT: (B, T) ids, padded on the right; None is only `eos_id`, an encoder-decoder's start symbol.
+    prompt_BT: (B, T) ids, padded on the right; None is only the first of `eos_ids`, the start
+      symbol of an encoder-decoder.
     lengths_B: (B,) tokens in each prompt; None is T for all.
     beam: options of the search.
     limits: maximum continuation length, EOS included: one number, or (B,). The model's window bounds it too.
-    least: minimum number of tokens before EOS: one number, or (B,). A row's limit takes precedence.
-    eos_id: id of EOS.
+    least: minimum number of tokens before EOS, if above `beam.min_tokens`: one number, or (B,). A row's limit takes
+      precedence.
+    eos_ids: ids of EOS; () for none, so that all hypotheses have the maximum length.
     source: source_BS and source_valid_BS, padded on the right, for an encoder-decoder.
     steps: at least the largest limit, to share one compilation among batches; None is the largest limit.
 
@@ -269,14 +298,13 @@ def search(
     InputError: the model is not causal, ids are outside the vocabulary, a continuation does not fit, or the length
       penalty overflows.
   """
-  rows = len(source['source_BS']) if source is not None else 0
-  prompt_BT = np.full((rows, 1), eos_id, np.int32) if prompt_BT is None else np.asarray(prompt_BT, np.int32)
+  if prompt_BT is None:
+    prompt_BT = np.full((len(source['source_BS']) if source is not None else 0, 1), eos_ids[0])
+  prompt_BT = np.asarray(prompt_BT, np.int32)
   lengths_B = np.full(len(prompt_BT), prompt_BT.shape[-1]) if lengths_B is None else np.asarray(lengths_B)
-  generate.check(model, cfg, prompt_BT, lengths_B, beam.forbidden, source)
+  generate.check(model, cfg, prompt_BT, lengths_B, beam, source, eos_ids)
   if beam.first is not None and not 0 <= beam.first < cfg.V:
     raise InputError(f'beam first: got {beam.first}; expected an id of the vocabulary, 0 to {cfg.V - 1}')
-  if not 0 <= eos_id < cfg.V:
-    raise InputError(f'eos_id: got {eos_id}; expected an id of the vocabulary, 0 to {cfg.V - 1}')
   limits_B = np.broadcast_to(np.asarray(limits, np.int32), lengths_B.shape)
   window = generate.window(cfg)
   if window is not None:  # the last token is generated, but never read
@@ -290,8 +318,8 @@ def search(
   steps = max(int(limits_B.max()), steps or 0)
   check_penalty(beam, steps)
   length = prompt_BT.shape[1] + steps
-  setting = _Setting(model, cfg, beam, eos_id, length if window is None else min(length, window))
-  least_B = jnp.broadcast_to(jnp.asarray(least, jnp.int32), limits_B.shape)
+  setting = _Setting(model, cfg, beam, tuple(eos_ids), length if window is None else min(length, window))
+  least_B = jnp.broadcast_to(jnp.maximum(jnp.asarray(least, jnp.int32), beam.min_tokens), limits_B.shape)
   arrays = jnp.asarray(prompt_BT), jnp.asarray(lengths_B, jnp.int32), source, jnp.asarray(limits_B), least_B
   hypotheses = _search(setting, params, *arrays, steps)
   return Hypotheses(*(np.asarray(x) for x in hypotheses))

@@ -22,7 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lmx import placement
-from lmx.decoding.sampling import Sampler, sample
+from lmx.decoding import sampling
+from lmx.decoding.sampling import Constraints, Sampler, sample
 from lmx.engine import devices
 from lmx.errors import InputError, InputWarning
 from lmx.kernels.dense import for_decoding
@@ -38,7 +39,8 @@ class Generated(NamedTuple):
   """Continuations of `generate`.
 
   Attributes:
-    tokens_BT: (B, steps) int32, the continuation without the prompt; padded after the end-of-text token.
+    tokens_BT: (B, steps) int32, the continuation without the prompt; padded after the end-of-text token with the first
+      of `eos_ids`.
     counts_B: (B,) int32, number of sampled tokens, the end-of-text token included.
   """
 
@@ -65,10 +67,10 @@ class _Setting:
   model: Model
   cfg: Any
   sampler: Sampler
-  eos_id: int | None
-  pad_id: int
+  eos_ids: tuple[int, ...]
   context: int | None  # None: no window, or one that cannot overflow
   cache: int
+  steps: int | None  # None: the last token is not forced
   placement: Placement | None = dataclasses.field(default_factory=placement.current)
 
 
@@ -130,12 +132,32 @@ def _reread(setting: _Setting, params: Params, context: int, full_B: Array, carr
   return carry._replace(state=state, logits_BV=logits_BV, used_B=used_B)
 
 
+def _constrain(setting: _Setting, carry: _Carry) -> Array:
+  """Return the logits of the next token under the sampler's constraints, (B, V)."""
+  rules, text = setting.sampler, sampling.Text(carry.history_BL, carry.length_B, carry.sampled_B)
+  logits_BV = carry.logits_BV.astype(jnp.float32)
+  if rules.repetition_penalty != 1:
+    logits_BV = sampling.penalise_repetition(logits_BV, text.ids_BL, text.length_B, rules.repetition_penalty)
+  logits_BV = sampling.constrain(rules, logits_BV, text, setting.eos_ids)
+  if setting.steps is not None:
+    logits_BV = sampling.force(logits_BV, carry.sampled_B + 1 >= setting.steps, setting.eos_ids)
+  return logits_BV
+
+
 def _advance(setting: _Setting, params: Params, carry: _Carry, keys_B: Array) -> tuple[_Carry, Array]:
-  """Sample one token per row and feed it back. Returns the carry and the tokens, (B,) int32."""
-  sample_B = sample(setting.sampler, carry.logits_BV, jax.vmap(jax.random.fold_in)(keys_B, carry.sampled_B))
+  """Sample one token per row and feed it back.
+
+  Returns the carry and the tokens, (B,) int32: -1 for a row in which all tokens are excluded.
+  """
+  logits_BV = _constrain(setting, carry)
+  sample_B = sample(setting.sampler, logits_BV, jax.vmap(jax.random.fold_in)(keys_B, carry.sampled_B))
+  if setting.sampler.of_text:
+    sample_B = jnp.where(jnp.all(logits_BV == -jnp.inf, axis=-1), -1, sample_B)
   live_B = ~carry.done_B
-  token_B = jnp.where(live_B, sample_B, setting.pad_id)
-  done_B = carry.done_B if setting.eos_id is None else carry.done_B | (sample_B == setting.eos_id)
+  token_B = jnp.where(live_B, sample_B, setting.eos_ids[0] if setting.eos_ids else 0)
+  done_B = carry.done_B
+  for end in setting.eos_ids:
+    done_B |= sample_B == end
   put = jax.vmap(lambda row_L, token, at: jax.lax.dynamic_update_slice(row_L, token[None], (at,)))
   history_BL = _select_rows(live_B, put(carry.history_BL, token_B, carry.length_B), carry.history_BL)
   batch = {'tokens_BT': token_B[:, None]}
@@ -174,7 +196,8 @@ def _loop(setting: _Setting, params: Params, carry: _Carry, keys_B: Array, steps
     carry, token_B = _advance(setting, params, carry, keys_B)
     return t + 1, carry, jax.lax.dynamic_update_slice(tokens_BT, token_B[:, None], (0, t))
 
-  empty_BT = jnp.full((carry.done_B.shape[0], steps), setting.pad_id, jnp.int32)
+  pad_id = setting.eos_ids[0] if setting.eos_ids else 0
+  empty_BT = jnp.full((carry.done_B.shape[0], steps), pad_id, jnp.int32)
   with placement.scope(for_decoding(params)):
     _, carry, tokens_BT = jax.lax.while_loop(unfinished, body, (jnp.int32(0), carry, empty_BT))
   return tokens_BT, carry.sampled_B
@@ -204,10 +227,11 @@ def check(
   cfg: Any,
   prompt_BT: np.ndarray,
   lengths_B: np.ndarray,
-  forbidden: Sequence[int],
+  rules: Constraints,
   source: Batch | None = None,
+  eos_ids: Sequence[int] = (),
 ) -> None:
-  """Raise InputError unless the model can continue the prompts."""
+  """Raise InputError unless the model can continue the prompts under the constraints."""
   name = model.name
   if (source is not None) != (model.READS == 'source'):
     raise InputError(f'model "{name}" ' + ('reads no source' if source is not None else 'needs a source to translate'))
@@ -226,9 +250,19 @@ def check(
   wrong = prompt_BT[real_BT & ((prompt_BT < 0) | (prompt_BT >= cfg.V))]
   if wrong.size:
     raise InputError(f'the prompt has token {int(wrong[0])}, but the vocabulary has ids 0 to {cfg.V - 1}')
-  ids = set(forbidden)
-  if any(not 0 <= i < cfg.V for i in ids) or len(ids) >= cfg.V:
-    raise InputError(f'forbidden: got {len(ids)} ids; expected ids in 0 to {cfg.V - 1}, and at least one token left')
+  for field, ids in (
+    ('eos_ids', eos_ids),
+    ('forbidden', rules.forbidden),
+    ('forbidden_first', rules.forbidden_first),
+    ('bad_words', [i for word in rules.bad_words for i in word]),
+  ):
+    if beyond := [i for i in ids if not 0 <= i < cfg.V]:
+      raise InputError(f'{field}: got the id {beyond[0]}; expected ids of the vocabulary, 0 to {cfg.V - 1}')
+  alone = {word[0] for word in rules.bad_words if len(word) == 1} - {*eos_ids}
+  if len(alone.union(rules.forbidden, rules.forbidden_first)) >= cfg.V:
+    raise InputError(f'forbidden: got all {cfg.V} ids, with forbidden_first and bad_words; leave at least one token')
+  if rules.force_end and not eos_ids:
+    raise InputError('force_end: got True without an end-of-text token; set eos_ids')
 
 
 def check_source(cfg: Any, source: Batch, rows: int) -> None:
@@ -245,10 +279,13 @@ def check_source(cfg: Any, source: Batch, rows: int) -> None:
     raise InputError(f'source_BS: got {ids_BS.shape[1]} positions, but the model has only T = {limit}')
 
 
-def _prompt(
-  prompt_BT: np.ndarray, lengths_B: np.ndarray, context: int | None, multiple: int
+def pad_prompts(
+  prompt_BT: np.ndarray, lengths_B: np.ndarray, context: int | None, multiple: int = _BUCKET
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Truncate prompts on the left to the window and pad them on the right to a multiple of `multiple`."""
+  """Truncate prompts on the left to the window and pad them on the right to a multiple of `multiple`.
+
+  Returns the ids (B, T) and the lengths (B,).
+  """
   rows = [row[:n] for row, n in zip(prompt_BT, lengths_B, strict=True)]
   if context is not None and lengths_B.max() > context:
     warnings.warn(
@@ -275,21 +312,21 @@ def _prepare(
   steps: int,
   key: Array,
   sampler: Sampler,
-  eos_id: int | None,
+  eos_ids: Sequence[int],
   context: int | None,
   source: Batch | None,
 ) -> Any:
   """Check the input and read the prompt. Returns (setting, carry, keys_B)."""
   prompt_BT = np.asarray(prompt_BT)
   lengths_B = np.full(len(prompt_BT), prompt_BT.shape[-1]) if lengths_B is None else np.asarray(lengths_B)
-  check(model, cfg, prompt_BT, lengths_B, sampler.forbidden, source)
+  check(model, cfg, prompt_BT, lengths_B, sampler, source, eos_ids)
   if steps < 1:
     raise InputError(f'steps: got {steps}; expected at least 1 token to generate')
   limit = window(cfg)
   if context is not None and (context < 2 or (limit is not None and context > limit)):
     raise InputError(f"context: got {context}; expected 2 to the model's window of {limit} positions")
   context = limit if context is None else context
-  prompt_BT, lengths_B = _prompt(prompt_BT, lengths_B, context, _BUCKET if source is None else 1)
+  prompt_BT, lengths_B = pad_prompts(prompt_BT, lengths_B, context, _BUCKET if source is None else 1)
   length = prompt_BT.shape[1] + steps
   overflows = context is not None and int(lengths_B.max()) + steps > context
   if overflows and source is not None:
@@ -298,10 +335,10 @@ def _prepare(
     model,
     cfg,
     sampler,
-    eos_id,
-    0 if eos_id is None else eos_id,
+    tuple(eos_ids),
     context if overflows else None,
     length if context is None else min(length, context),
+    steps if sampler.force_end else None,
   )
   carry = _start(setting, params, jnp.asarray(prompt_BT), jnp.asarray(lengths_B), source, steps)
   one_key = jnp.ndim(key) == 0
@@ -321,7 +358,7 @@ def generate(
   steps: int,
   key: Array,
   sampler: Sampler,
-  eos_id: int | None = None,
+  eos_ids: Sequence[int] = (),
   context: int | None = None,
   source: Batch | None = None,
 ) -> Generated:
@@ -336,19 +373,33 @@ def generate(
     lengths_B: (B,) tokens in each prompt; None is T for all.
     steps: number of tokens to sample.
     key: one typed key, of which row b uses `fold_in(key, b)`, or (B,) keys.
-    sampler: options of sampling.
-    eos_id: the row ends with this token and is padded with it; None: no row ends early.
+    sampler: options of sampling, and constraints on the tokens.
+    eos_ids: a row ends with one of these tokens, and is padded with the first; (): no row ends early.
     context: maximum number of positions to attend to, 2 to the model's window; None is the whole window.
     source: source_BS and source_valid_BS, padded on the right, for an encoder-decoder; its prompts are then the start
       symbol, and prompt and steps must fit its window.
 
   Raises:
-    InputError: the model is not causal, ids are outside the vocabulary, or a prompt is empty.
+    InputError: the model is not causal, ids are outside the vocabulary, a prompt is empty, or the constraints exclude
+      all tokens.
   """
-  options: dict[str, Any] = dict(steps=steps, key=key, sampler=sampler, eos_id=eos_id, context=context, source=source)
+  options: dict[str, Any] = dict(steps=steps, key=key, sampler=sampler, eos_ids=eos_ids, context=context, source=source)
   setting, carry, keys_B = _prepare(model, cfg, params, prompt_BT, lengths_B, **options)
   tokens_BT, counts_B = _loop(setting, params, carry, keys_B, steps)
-  return Generated(np.asarray(tokens_BT), np.asarray(counts_B))
+  return Generated(_check_tokens(sampler, np.asarray(tokens_BT)), np.asarray(counts_B))
+
+
+def _check_tokens(sampler: Sampler, tokens: np.ndarray) -> np.ndarray:
+  """Return the tokens; raise InputError if one of them is -1, because all were excluded."""
+  if np.any(tokens < 0):
+    raise InputError(f'{name_constraints(sampler)}: got values that exclude every token; relax one of them')
+  return tokens
+
+
+def name_constraints(rules: Constraints) -> str:
+  """Return the names of the fields that exclude tokens, such as 'no_repeat_ngram, bad_words'."""
+  names = ('forbidden', 'forbidden_first', 'bad_words', 'min_tokens', 'no_repeat_ngram')
+  return ', '.join(name for name in names if getattr(rules, name))
 
 
 def stream(
@@ -361,7 +412,7 @@ def stream(
   steps: int,
   key: Array,
   sampler: Sampler,
-  eos_id: int | None = None,
+  eos_ids: Sequence[int] = (),
   context: int | None = None,
   source: Batch | None = None,
 ) -> Iterator[np.ndarray]:
@@ -369,28 +420,33 @@ def stream(
 
   The call itself checks the arguments and reads the prompt.
   """
-  options: dict[str, Any] = dict(steps=steps, key=key, sampler=sampler, eos_id=eos_id, context=context, source=source)
+  options: dict[str, Any] = dict(steps=steps, key=key, sampler=sampler, eos_ids=eos_ids, context=context, source=source)
   setting, carry, keys_B = _prepare(model, cfg, params, prompt_BT, lengths_B, **options)
 
   def tokens(carry: Any) -> Iterator[np.ndarray]:
     for _ in range(steps):
       carry, token_B = _step(setting, params, carry, keys_B)
-      yield np.asarray(token_B)
-      if eos_id is not None and bool(np.all(carry.done_B)):
+      yield _check_tokens(sampler, np.asarray(token_B))
+      if eos_ids and bool(np.all(carry.done_B)):
         return
 
   return tokens(carry)
 
 
+def encode_prompt(tokenizer: Any, text: str) -> np.ndarray:
+  """Return the (T,) ids of a prompt. The `<eos>` of a line end at its end is omitted, so that the text continues."""
+  ids = np.asarray(tokenizer.encode(text), np.int32) if text else np.zeros(0, np.int32)
+  ends = tokenizer.ends_lines and '\n' in text[len(text.rstrip()) :]
+  return ids[:-1] if ends and ids.size and ids[-1] == tokenizer.eos_id else ids
+
+
 def prompt_ids(tokenizer: Any, text: str) -> np.ndarray:
-  """Return the (T,) ids of the prompt `text`, or the end-of-text token if it is empty.
+  """Return the ids of `encode_prompt`, or the end-of-text token if there are none.
 
   Raises:
     InputError: the prompt is empty, and the tokenizer has no end-of-text token.
   """
-  ids = np.asarray(tokenizer.encode(text), np.int32) if text else np.zeros(0, np.int32)
-  if ids.size and ids[-1] == tokenizer.eos_id:
-    ids = ids[:-1]
+  ids = encode_prompt(tokenizer, text)
   if ids.size:
     return ids
   if tokenizer.eos_id is None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-from lmx.decoding import generate
+from lmx.decoding import beam_search, check_constraints, generate
 from lmx.decoding.generate import Sampler
 from lmx.errors import InputError, check_range
 from lmx.ranges import SEEDS
@@ -22,7 +22,7 @@ class Options:
 
   Attributes:
     tokens: maximum number of tokens per sample.
-    samples: number of samples.
+    samples: number of samples; with `beam`, the best texts of the search.
     temperature: divides the logits; 0 is greedy.
     top_k: sample from the k most probable tokens; 0 is all.
     top_p: sample from the most probable tokens that reach this probability.
@@ -31,6 +31,22 @@ class Options:
     seed: seed of sampling; each sample has its own key.
     past_eos: continue after the end of a text.
     allow_unk: also sample the unknown word.
+    max_length: maximum number of tokens of prompt and sample, instead of `tokens`; 0 uses `tokens`.
+    eos_ids: ids that end a text; None for the tokenizer's end-of-text token.
+    forbidden: ids that are never chosen; None forbids padding, the unknown word without `allow_unk`, and rows of the
+      model's table beyond the tokenizer's ids.
+    forbidden_first: ids that a sample does not begin with.
+    bad_words: sequences of ids that are never completed.
+    min_tokens: minimum number of tokens of a sample before its end.
+    min_length: minimum number of tokens of prompt and sample, instead of `min_tokens`; 0 uses `min_tokens`.
+    no_repeat_ngram: n; no n-gram of tokens occurs twice in prompt and sample; 0 for none.
+    repetition_penalty: divides the positive logits of earlier tokens, and multiplies negative ones; 1 for none.
+    forced_end: the last token is the end-of-text token.
+    beam: beam size of a search for the most probable text, instead of sampling; 0 samples.
+    alpha: exponent of the search's length penalty (lmx/decoding/beam_search.py).
+    penalty: 'gnmt' or 'power', see lmx/decoding/beam_search.py.
+    stop: 'bound', 'current' or 'full', see lmx/decoding/beam_search.py.
+    renormalise: the search normalises probabilities over the allowed tokens.
   """
 
   tokens: int = 120
@@ -43,34 +59,119 @@ class Options:
   seed: int = 0
   past_eos: bool = False
   allow_unk: bool = False
+  max_length: int = 0
+  eos_ids: tuple[int, ...] | None = None
+  forbidden: tuple[int, ...] | None = None
+  forbidden_first: tuple[int, ...] = ()
+  bad_words: tuple[tuple[int, ...], ...] = ()
+  min_tokens: int = 0
+  min_length: int = 0
+  no_repeat_ngram: int = 0
+  repetition_penalty: float = 1.0
+  forced_end: bool = False
+  beam: int = 0
+  alpha: float = 0.6
+  penalty: str = 'gnmt'
+  stop: str = 'bound'
+  renormalise: bool = False
 
   def __post_init__(self) -> None:
     check_range('tokens', self.tokens, 1)
     check_range('samples', self.samples, 1)
     check_range('seed', self.seed, 0, SEEDS)
+    check_range('max_length', self.max_length, 0)
+    check_range('min_length', self.min_length, 0)
+    check_constraints('', self.bad_words, self.min_tokens, self.no_repeat_ngram, self.repetition_penalty)
+    if self.min_tokens > self.tokens and not self.max_length:
+      raise InputError(f'min_tokens: got {self.min_tokens}; expected at most tokens, {self.tokens}; set both')
+    if self.beam and self.samples > self.beam:
+      raise InputError(f'samples: got {self.samples}; expected at most beam, {self.beam}; raise the beam size')
+    if self.beam:
+      self._beam({})  # checks its options
+    check_range('beam', self.beam, 0)
 
-  def sampler(self, tokenizer: Any, vocab_size: int) -> Sampler:
-    """Return the options of sampling a token."""
-    forbidden = generate.forbidden_ids(tokenizer, vocab_size, allow_unk=self.allow_unk)
-    return Sampler(self.temperature, self.top_k, self.top_p, self.top_p_form, self.greedy, forbidden)
+  def ends(self, tokenizer: Any) -> tuple[int, ...]:
+    """Return the ids that end a text."""
+    if self.past_eos:
+      return ()
+    if self.eos_ids is not None:
+      return tuple(dict.fromkeys(self.eos_ids))
+    return () if tokenizer.eos_id is None else (tokenizer.eos_id,)
+
+  def limit(self, prompt: int) -> int:
+    """Return the maximum number of tokens after `prompt` tokens. Raises InputError if there is none."""
+    if self.max_length and self.max_length <= prompt:
+      raise InputError(
+        f'max_length: got {self.max_length} with a prompt of {prompt} tokens; expected more; set tokens instead'
+      )
+    return self.max_length - prompt if self.max_length else self.tokens
+
+  def _constraints(self, tokenizer: Any, vocab_size: int, prompt: int) -> dict[str, Any]:
+    """Return the fields of `sampling.Constraints` after `prompt` tokens."""
+    forbidden = self.forbidden
+    if forbidden is None:
+      unwanted = generate.forbidden_ids(tokenizer, vocab_size, allow_unk=self.allow_unk)
+      forbidden = tuple(i for i in unwanted if i not in (self.eos_ids or ()))
+    return {
+      'forbidden': forbidden,
+      'forbidden_first': self.forbidden_first,
+      'bad_words': self.bad_words,
+      'min_tokens': self.min_tokens or max(self.min_length - prompt, 0),
+      'no_repeat_ngram': self.no_repeat_ngram,
+      'repetition_penalty': self.repetition_penalty,
+      'force_end': self.forced_end,
+    }
+
+  def sampler(self, tokenizer: Any, vocab_size: int, prompt: int = 0) -> Sampler:
+    """Return the options of sampling a token after a prompt of `prompt` tokens."""
+    rules = self._constraints(tokenizer, vocab_size, prompt)
+    return Sampler(self.temperature, self.top_k, self.top_p, self.top_p_form, self.greedy, **rules)
+
+  def search(self, tokenizer: Any, vocab_size: int, prompt: int = 0) -> beam_search.Beam:
+    """Return the options of the beam search after a prompt of `prompt` tokens."""
+    return self._beam(self._constraints(tokenizer, vocab_size, prompt))
+
+  def _beam(self, rules: Mapping[str, Any]) -> beam_search.Beam:
+    return beam_search.Beam(self.beam, self.alpha, self.penalty, self.stop, self.renormalise, **rules)
 
 
 _SAMPLING = ('temperature', 'top_k', 'top_p', 'top_p_form', 'seed')
+_SEARCH = ('alpha', 'penalty', 'stop', 'renormalise')
+# Option -> the option that it replaces, where only one of them is given.
+_INSTEAD = {'tokens': 'max_length', 'min_tokens': 'min_length', 'allow_unk': 'forbidden', 'past_eos': 'eos_ids'}
+
+
+def override(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+  """Return the options of a run, `settings`, overridden by those given.
+
+  `tokens` also overrides `max_length`, `min_tokens` `min_length`, `allow_unk` `forbidden`, and `past_eos` `eos_ids`.
+  """
+  replaced = {other: getattr(Options, other) for name, other in _INSTEAD.items() if name in given}
+  return {**settings, **replaced, **given}
 
 
 def check_used(options: Options, given: Collection[str]) -> None:
   """Raise InputError if one of the `given` options has no effect, because of others."""
-  greedy = 'greedy' if options.greedy else 'temperature=0' if not options.temperature else ''
-  for name in _SAMPLING if greedy else ():
-    value = getattr(options, name)
-    if name in given and (name, value) != ('temperature', 0):
-      raise InputError(
-        f'{name}: got {value} with {greedy}, which always takes the most probable token; omit one of them'
-      )
-  if 'top_p_form' in given and options.top_p == 1:
-    raise InputError(
-      f'top_p_form: got {options.top_p_form} with top_p=1, which keeps all tokens; omit it, or set top_p'
-    )
+  conflicts = [(name, 'beam=0', 'which searches nothing') for name in _SEARCH if not options.beam]
+  if options.beam:
+    conflicts += [(name, f'beam={options.beam}', 'which samples nothing') for name in (*_SAMPLING, 'greedy')]
+    conflicts += [('penalty', 'alpha=0', 'which penalises no length')] * (not options.alpha)
+  elif options.greedy or not options.temperature:
+    greedy = 'greedy' if options.greedy else 'temperature=0'
+    zero = ('temperature', 0)  # greedy too
+    always = [name for name in _SAMPLING if (name, getattr(options, name)) != zero]
+    conflicts += [(name, greedy, 'which always takes the most probable token') for name in always]
+  if options.top_p == 1:
+    conflicts += [('top_p_form', 'top_p=1', 'which keeps all tokens')]
+  if options.past_eos:
+    ending = ('eos_ids', 'min_tokens', 'min_length', 'forced_end')
+    conflicts += [(name, 'past_eos', 'which ends no text') for name in ending]
+  for name, other in _INSTEAD.items():
+    if other in given and getattr(options, other) != getattr(Options, other):
+      conflicts += [(name, f'{other}={getattr(options, other)}', 'which replaces it')]
+  for name, other, reason in conflicts:
+    if name in given and getattr(options, name) is not False:
+      raise InputError(f'{name}: got {getattr(options, name)} with {other}, {reason}; omit one of them')
 
 
 def write(
@@ -85,35 +186,83 @@ def write(
     tokenizer: its tokenizer.
     prompt: text to continue; '' begins a text.
     options: options of generation.
-    stream: sample token by token while the parts are read, instead of all samples together first; the text is equal.
+    stream: sample token by token while the parts are read, instead of all samples together first; the text is equal. A
+      beam search knows its texts only at the end.
 
   Raises:
     InputError: the model cannot continue the prompt; see `generate.generate`.
   """
-  prompt_T = generate.prompt_ids(tokenizer, prompt)
-  key, call = jax.random.key(options.seed), (model, cfg, params)
-  given: dict[str, Any] = {'steps': options.tokens, 'sampler': options.sampler(tokenizer, cfg.V)}
-  given['eos_id'] = None if options.past_eos else tokenizer.eos_id
-  if stream:
-    for i in range(options.samples):
-      own = jax.random.fold_in(key, i)[None]
-      sampled = (int(token_B[0]) for token_B in generate.stream(*call, prompt_T[None], key=own, **given))
-      yield decode_stream(tokenizer, prompt_T, sampled)
-    return
-  generate.check_positions('samples, tokens', options.samples, options.tokens)
-  generated = generate.generate(*call, np.repeat(prompt_T[None], options.samples, 0), key=key, **given)
+  shown_T = generate.encode_prompt(tokenizer, prompt)
+  prompt_T = shown_T if shown_T.size else generate.prompt_ids(tokenizer, '')
+  call = (model, cfg, params)
+  if options.beam:
+    found = _search(*call, tokenizer, prompt_T, options)
+  elif stream:
+    found = _stream(*call, tokenizer, prompt_T, options)
+  else:
+    found = _sample(*call, tokenizer, prompt_T, options)
+  return (decode_stream(tokenizer, shown_T, tokens) for tokens in found)
+
+
+def _given(tokenizer: Any, cfg: Any, prompt_T: np.ndarray, options: Options) -> dict[str, Any]:
+  """Return keyword arguments of `generate.generate` and `generate.stream`."""
+  sampler = options.sampler(tokenizer, cfg.V, prompt_T.size)
+  return {'steps': options.limit(prompt_T.size), 'sampler': sampler, 'eos_ids': options.ends(tokenizer)}
+
+
+def _stream(
+  model: Model, cfg: Any, params: Params, tokenizer: Any, prompt_T: np.ndarray, options: Options
+) -> Iterator[Iterable[int]]:
+  key, given = jax.random.key(options.seed), _given(tokenizer, cfg, prompt_T, options)
+  for i in range(options.samples):
+    own = jax.random.fold_in(key, i)[None]
+    yield (int(token_B[0]) for token_B in generate.stream(model, cfg, params, prompt_T[None], key=own, **given))
+
+
+def _sample(
+  model: Model, cfg: Any, params: Params, tokenizer: Any, prompt_T: np.ndarray, options: Options
+) -> Iterator[Iterable[int]]:
+  given = _given(tokenizer, cfg, prompt_T, options)
+  generate.check_positions('samples, tokens', options.samples, given['steps'])
+  prompt_BT = np.repeat(prompt_T[None], options.samples, 0)
+  generated = generate.generate(model, cfg, params, prompt_BT, key=jax.random.key(options.seed), **given)
   for tokens_T, count in zip(generated.tokens_BT, generated.counts_B, strict=True):
-    yield decode_stream(tokenizer, prompt_T, tokens_T[:count].tolist())
+    yield tokens_T[:count].tolist()
 
 
-def decode_stream(tokenizer: Any, prompt_T: np.ndarray, sampled: Iterable[int]) -> Iterator[str]:
-  """Yield the prompt and then, token by token, the text that each token adds.
+def _search(
+  model: Model, cfg: Any, params: Params, tokenizer: Any, prompt_T: np.ndarray, options: Options
+) -> Iterator[Iterable[int]]:
+  """Yield the tokens of the best texts of a beam search, best first."""
+  steps, window = options.limit(prompt_T.size), generate.window(cfg)
+  if window is not None and prompt_T.size + steps > window + 1:
+    raise InputError(
+      f'tokens: got {steps} after a prompt of {prompt_T.size} tokens; expected at most '
+      f"{max(window + 1 - prompt_T.size, 0)}, because beam search keeps to the model's window of {window} positions"
+    )
+  generate.check_positions('beam, tokens', options.beam, steps)
+  rules = options.search(tokenizer, cfg.V, prompt_T.size)
+  prompt_BT, lengths_B = generate.pad_prompts(prompt_T[None], np.array([prompt_T.size]), window)
+  found = beam_search.search(
+    model, cfg, params, prompt_BT, lengths_B, beam=rules, limits=steps, eos_ids=options.ends(tokenizer)
+  )
+  counts = found.counts_BK[0, : options.samples].tolist()
+  if not all(counts):
+    raise InputError(
+      f'samples: got {options.samples}; the search found {sum(map(bool, counts))} texts, because the model or '
+      f'{generate.name_constraints(rules) or "the vocabulary"} leaves no others; lower samples'
+    )
+  for tokens_T, count in zip(found.tokens_BKT[0], counts, strict=False):
+    yield tokens_T[:count].tolist()
+
+
+def decode_stream(tokenizer: Any, shown_T: np.ndarray, sampled: Iterable[int]) -> Iterator[str]:
+  """Yield the text of the prompt's ids `shown_T`, if there are any, and then the text that each sampled token adds.
 
   The whole text is decoded each time, because tokens may join (subwords, spaces before punctuation). The bytes of an
   unfinished character are held back, because they may still change.
   """
-  is_start = prompt_T.size == 1 and prompt_T[0] == tokenizer.eos_id
-  ids = [] if is_start else prompt_T.tolist()
+  ids = shown_T.tolist()
   text = shown = tokenizer.decode(ids) if ids else ''
   if shown:
     yield shown

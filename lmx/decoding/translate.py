@@ -18,7 +18,7 @@ import numpy as np
 
 from lmx import documents, placement
 from lmx.decoding import beam_search as beam_lib
-from lmx.decoding import check_ratios, ensemble, generate
+from lmx.decoding import check_constraints, check_ratios, ensemble, generate
 from lmx.errors import InputError, InputWarning, check_range
 from lmx.models import registry
 from lmx.ranges import SEEDS
@@ -46,6 +46,12 @@ class Options:
     forbidden: ids that no translation contains; None forbids padding, the unknown word without `allow_unk`, and rows of
       the model's table beyond the tokenizer's ids. Imported transformers models keep these rows in the search, as
       `generate` does; they decode to the unknown word.
+    eos_ids: ids that end a translation; None for the tokenizer's end-of-text token.
+    forbidden_first: ids that a translation does not begin with, after `forced_first`.
+    bad_words: sequences of ids that are never completed; a sequence of one EOS has no effect.
+    min_tokens: minimum tokens of a translation before EOS, with `min_ratio` the larger of both.
+    no_repeat_ngram: n; no n-gram of tokens occurs twice in a translation; 0 for none.
+    repetition_penalty: see `Constraints` of lmx/decoding/sampling.py; 1 for none.
     renormalise, forced_first, forced_end: `renormalise`, `first` and `force_end` of lmx/decoding/beam_search.py.
     sample: sample translations with `temperature` and `seed` instead of searching for the best.
     temperature: divides the logits in sampling.
@@ -69,6 +75,12 @@ class Options:
   tokens: int = 4096
   allow_unk: bool = False
   forbidden: tuple[int, ...] | None = None
+  eos_ids: tuple[int, ...] | None = None
+  forbidden_first: tuple[int, ...] = ()
+  bad_words: tuple[tuple[int, ...], ...] = ()
+  min_tokens: int = 0
+  no_repeat_ngram: int = 0
+  repetition_penalty: float = 1.0
   renormalise: bool = False
   forced_first: int | None = None
   forced_end: bool = False
@@ -97,6 +109,7 @@ class Options:
         'and evaluation.forced_end=False'
       )
     check_ratios('', self.min_ratio, self.max_ratio)
+    check_constraints('', self.bad_words, self.min_tokens, self.no_repeat_ngram, self.repetition_penalty)
     check_range('the number of tokens of a batch', self.tokens, 1)
     self.search(())  # checks the rest
     generate.Sampler(temperature=self.temperature)
@@ -113,11 +126,20 @@ class Options:
       self.alpha,
       self.penalty,
       self.stop,
-      forbidden=forbidden,
-      renormalise=self.renormalise,
-      first=self.forced_first,
+      self.renormalise,
+      self.forced_first,
       force_end=self.forced_end,
+      **self.constraints(forbidden),
     )
+
+  def constraints(self, forbidden: tuple[int, ...]) -> dict[str, Any]:
+    """Return the fields of `sampling.Constraints` that searching and sampling share."""
+    names = ('forbidden_first', 'bad_words', 'min_tokens', 'no_repeat_ngram', 'repetition_penalty')
+    return {'forbidden': forbidden, **{name: getattr(self, name) for name in names}}
+
+  def ends(self, tokenizer: Any) -> tuple[int, ...]:
+    """Return the ids that end a translation; `tokenizer` is the target's."""
+    return (tokenizer.eos_id,) if self.eos_ids is None else tuple(dict.fromkeys(self.eos_ids))
 
   def forbidden_ids(self, tokenizer: Any, vocab_size: int) -> tuple[int, ...]:
     """Return the ids that no translation contains; `tokenizer` is the target's."""
@@ -466,11 +488,15 @@ def _search(
     beam=options.search(forbidden),
     limits=_limits(length_B, options),
     least=(options.min_ratio * length_B).astype(int),
-    eos_id=translator.tokenizer.target.eos_id,
+    eos_ids=options.ends(translator.tokenizer.target),
     source=source,
     steps=int(_limits(source['source_BS'].shape[1], options)),
   )
   if not beams.counts_BK[:, 0].all():
+    if options.search(forbidden).of_text:
+      raise InputError(
+        f'{generate.name_constraints(options.search(()))}: got values that exclude every token; relax one of them'
+      )
     raise InputError("the model's scores are not finite, as after a training that diverged; choose another checkpoint")
   rows = []
   for b in range(len(numbers)):
@@ -496,8 +522,8 @@ def _sample(
     np.full((B, 1), target.start_id),
     steps=steps,
     key=keys_B,
-    sampler=generate.Sampler(temperature=options.temperature, forbidden=forbidden),
-    eos_id=target.eos_id,
+    sampler=generate.Sampler(temperature=options.temperature, **options.constraints(forbidden)),
+    eos_ids=options.ends(target),
     source=source,
   )
   counts_B = np.minimum(sampled.counts_B, _limits(np.sum(source['source_valid_BS'], axis=1), options))

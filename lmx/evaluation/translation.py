@@ -34,6 +34,12 @@ def decoding_options(run: schema.Run) -> translate.Options:
     max_ratio=chosen.max_ratio,
     max_length=chosen.max_length,
     forbidden=chosen.forbidden,
+    eos_ids=chosen.eos_ids,
+    forbidden_first=chosen.forbidden_first,
+    bad_words=chosen.bad_words,
+    min_tokens=chosen.min_tokens,
+    no_repeat_ngram=chosen.no_repeat_ngram,
+    repetition_penalty=chosen.repetition_penalty,
     renormalise=chosen.renormalise,
     forced_first=chosen.forced_first,
     forced_end=chosen.forced_end,
@@ -177,6 +183,12 @@ def describe_decoding(options: translate.Options) -> str:
   parts = [f'beam {options.beam}', penalty, f'up to {most}' + ', then the end of text' * options.forced_end]
   parts += [f'begins with token {options.forced_first}'] * (options.forced_first is not None)
   parts += [f'without tokens {", ".join(map(str, options.forbidden or ()))}'] * bool(options.forbidden)
+  parts += [f'ends with tokens {", ".join(map(str, options.eos_ids or ()))}'] * (options.eos_ids is not None)
+  parts += [f'does not begin with {", ".join(map(str, options.forbidden_first))}'] * bool(options.forbidden_first)
+  parts += [f'without {len(options.bad_words)} bad words'] * bool(options.bad_words)
+  parts += [f'no {options.no_repeat_ngram}-gram twice'] * bool(options.no_repeat_ngram)
+  parts += [f'repetition penalty {options.repetition_penalty:g}'] * (options.repetition_penalty != 1)
+  parts += [f'at least {options.min_tokens} tokens'] * bool(options.min_tokens)
   parts += ['renormalised'] * options.renormalise
   parts += [f'at least {options.min_ratio:g} times'] * bool(options.min_ratio)
   parts += [f'stop {options.stop}'] * (options.stop != 'bound') + ['<unk> allowed'] * options.allow_unk

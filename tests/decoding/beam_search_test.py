@@ -70,7 +70,7 @@ def _next(row: int, seed: int = 1):
 
 def _search(options, source=SOURCE, limits=LIMITS, seed=1, **more):
   return beam_lib.search(
-    tiny, CFG, _params(seed), beam=Beam(**options), limits=limits, eos_id=EOS, source=source, **more
+    tiny, CFG, _params(seed), beam=Beam(**options), limits=limits, eos_ids=(EOS,), source=source, **more
   )
 
 
@@ -127,7 +127,7 @@ def test_full_beam_is_exhaustive_search(alpha):
   cfg = tiny.Config(V=4, T=9)
   params = _init(cfg, jax.random.key(5))
   source = {'source_BS': SOURCE_BS[:2] % 4, 'source_valid_BS': SOURCE['source_valid_BS'][:2]}
-  found = beam_lib.search(tiny, cfg, params, beam=Beam(size=200, alpha=alpha), limits=5, eos_id=EOS, source=source)
+  found = beam_lib.search(tiny, cfg, params, beam=Beam(size=200, alpha=alpha), limits=5, eos_ids=(EOS,), source=source)
 
   @functools.cache
   def scores(prefix, row):
@@ -151,7 +151,7 @@ def test_beam_of_one_is_greedy():
     steps=20,
     key=jax.random.key(0),
     sampler=Sampler(greedy=True),
-    eos_id=EOS,
+    eos_ids=(EOS,),
     source=SOURCE,
   )
   np.testing.assert_array_equal(found.tokens_BKT[:, 0], greedy.tokens_BT)
@@ -207,7 +207,14 @@ def test_continues_prompts_of_a_causal_model(name):
   params = drawn.params(model.init, cfg)
   prompt_BT, lengths_B = RNG.integers(0, 60, (2, 6)), np.array([6, 3])
   found = beam_lib.search(
-    model, cfg, params, prompt_BT, lengths_B, beam=Beam(size=3, forbidden=tuple(range(30, cfg.V))), limits=8, eos_id=7
+    model,
+    cfg,
+    params,
+    prompt_BT,
+    lengths_B,
+    beam=Beam(size=3, forbidden=tuple(range(30, cfg.V))),
+    limits=8,
+    eos_ids=(7,),
   )
 
   @jax.jit
@@ -249,7 +256,7 @@ def test_length_penalty(penalty):
   ('change', 'message'),
   [
     (dict(options=dict(size=0)), 'beam size'),
-    (dict(options=dict(alpha=-1)), 'beam alpha'),
+    (dict(options=dict(alpha=-200)), 'beam alpha: got -200'),
     (dict(options=dict(alpha=100)), 'beam alpha: got 100'),
     (dict(options=dict(stop='late')), 'beam stop'),
     (dict(options=dict(penalty='none')), 'beam penalty'),

@@ -72,7 +72,7 @@ def test_finished_rows_freeze_and_rows_are_independent(name, monkeypatch):
   monkeypatch.setattr(dense, 'LEAST_KERNEL', 1)  # the loop of `generate` reads kernels by outputs, `stream` not
   first = _generated(name)
   eos_id = int(first.tokens_BT[1, 4])
-  options = dict(steps=15, sampler=SAMPLER, eos_id=eos_id)
+  options = dict(steps=15, sampler=SAMPLER, eos_ids=(eos_id,))
   with placed.on('cpu'):
     found = generate.generate(*_model(name), PROMPT_BT, LENGTHS_B, key=KEY, **options)
   for row, count, before in zip(found.tokens_BT, found.counts_B, first.tokens_BT, strict=True):

@@ -244,7 +244,7 @@ def test_draws_depend_only_on_the_line_and_the_seed():
 def test_streaming_samples_the_tokens_of_generate():
   translator = _translator()
   ((_, source),) = translate.batches(translator.sources(LINES), 64, None)
-  options = dict(steps=9, key=jax.random.key(0), sampler=generate.Sampler(), eos_id=TOKENIZER.eos_id, source=source)
+  options = dict(steps=9, key=jax.random.key(0), sampler=generate.Sampler(), eos_ids=(TOKENIZER.eos_id,), source=source)
   call = (tiny, translator.cfg, translator.params, np.full((4, 1), TOKENIZER.eos_id))
   found = generate.generate(*call, **options)
   streamed = np.stack(list(generate.stream(*call, **options)), 1)
@@ -322,7 +322,13 @@ def test_source_is_required_only_by_encoder_decoders():
     translate.build_translator(run, {}, TOKENIZER)
 
 
-@pytest.mark.parametrize('name', ['beam', 'alpha', 'max_extra', 'min_ratio', 'max_ratio', 'tokens', 'temperature'])
+@pytest.mark.parametrize(
+  'name',
+  [
+    *('beam', 'max_extra', 'min_ratio', 'max_ratio', 'tokens', 'temperature'),
+    *('min_tokens', 'no_repeat_ngram', 'repetition_penalty'),
+  ],
+)
 def test_invalid_options_are_rejected(name):
   with pytest.raises(InputError, match=name):
     Options(**{name: -1})

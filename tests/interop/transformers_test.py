@@ -195,7 +195,6 @@ def test_greedy_continuations_are_the_same_tokens(name, folders, tmp_path):
     steps=20,
     key=jax.random.key(0),
     sampler=generate.Sampler(temperature=0.0),
-    eos_id=None,
   )
   np.testing.assert_array_equal(found, expected.numpy()[:, 5:])
 

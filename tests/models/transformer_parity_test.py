@@ -164,7 +164,7 @@ def test_beam_search_matches_generate(size, alpha):
   params = huggingface.from_hf('transformer', cfg, _tensors(module.state_dict().items()))['model']
   source = {k: v for k, v in batch.items() if k.startswith('source')}
   options = beam_search.Beam(size=size, alpha=alpha, penalty='power', stop='current')
-  found = beam_search.search(model, cfg, params, beam=options, limits=limit, eos_id=EOS, source=source)
+  found = beam_search.search(model, cfg, params, beam=options, limits=limit, eos_ids=(EOS,), source=source)
   lengths = set()
   for b in range(B):
     for k in range(size):

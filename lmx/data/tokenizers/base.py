@@ -33,6 +33,7 @@ class Tokenizer(abc.ABC):
     pad_id, unk_id, eos_id, bos_id, cls_id, sep_id, mask_id, eop_id: ids of the special tokens, None if absent.
       eos_id ends a document (XLNet's <eod>), eop_id a paragraph.
     space_first: a text is encoded as if a space preceded it, so its first word is encoded like any other.
+    ends_lines: a line end is encoded as EOS.
     has_spans: `encode_spans` has the offsets of its tokens.
     is_separate: source and target ids are of two vocabularies, so this is the source's tokenizer.
   """
@@ -48,6 +49,7 @@ class Tokenizer(abc.ABC):
   mask_id: int | None = None
   eop_id: int | None = None
   space_first: bool = False
+  ends_lines: bool = False
   has_spans: bool = True
   _target: Tokenizer | None = None
 

@@ -90,7 +90,7 @@ class Words(Tokenizer):
 
   def __init__(self, tokens: Sequence[str], rule: str, *, lower_case: bool = False, known: int = 0):
     self.tokens, self.rule, self.lower_case = list(tokens), rule, lower_case
-    self.has_spans = rule in _PLACED
+    self.has_spans, self.ends_lines = rule in _PLACED, rule in ('lines', 'double')
     self.vocab_size = len(self.tokens)
     self.known = known or self.vocab_size
     self._ids = {token: i for i, token in enumerate(self.tokens)}

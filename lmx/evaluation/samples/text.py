@@ -24,11 +24,9 @@ def check(run: schema.Run, corpus: Any) -> None:
 
 def check_prompt(run: schema.Run, corpus: Any, prompt: str) -> None:
   """Raise InputError if the model cannot continue a prompt."""
-  start_T, forbidden = (
-    generator.prompt_ids(corpus.tokenizer, prompt),
-    generator.forbidden_ids(corpus.tokenizer, run.model.V),
-  )
-  generator.check(registry.get(run.model_name), run.model, start_T[None], np.array([len(start_T)]), forbidden)
+  start_T = generator.prompt_ids(corpus.tokenizer, prompt)
+  rules = generator.Constraints(forbidden=generator.forbidden_ids(corpus.tokenizer, run.model.V))
+  generator.check(registry.get(run.model_name), run.model, start_T[None], np.array([len(start_T)]), rules)
 
 
 def generate(trained: Trained) -> Iterator[str]:
