@@ -3,7 +3,8 @@
 XLA allocates the arrays of each step with the C library. By default glibc returns large blocks to the system as soon
 as they are freed, and the page faults of the next step take a fifth of the time of a small step. With one heap that is
 never trimmed nothing is returned, and the process holds about a third more memory. The `lmx` command does this to its
-own process only (`keep_heap`); docs/hardware.md names the variables that turn it off.
+own process only (`keep_heap`); docs/hardware.md names the variables that turn it off. `lmx import` and `lmx export` use
+each tensor once, so they do the opposite (`return_blocks`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 
 # Parameters of glibc's mallopt (malloc.h): M_TRIM_THRESHOLD, M_TOP_PAD in bytes, M_MMAP_MAX, M_ARENA_MAX.
 _GLIBC = {-1: 2**31 - 1, -2: 2**26, -4: 0, -8: 1}
+_BLOCKS = {-3: 2**20}  # M_MMAP_THRESHOLD, which otherwise grows with the blocks that are freed
 _QUOTA = '/sys/fs/cgroup/cpu.max'  # CPU quota and period, in microseconds
 
 
@@ -59,7 +61,17 @@ def is_alive(pid: int) -> bool:
 
 
 def keep_heap() -> bool:
-  """Set glibc to keep freed memory in the process; return True if it was set.
+  """Set glibc to keep freed memory in the process; return True if it was set, see `_set`."""
+  return _set(_GLIBC)
+
+
+def return_blocks() -> bool:
+  """Set glibc to return blocks of a megabyte and more to the system when they are freed; True if it was set."""
+  return _set(_BLOCKS)
+
+
+def _set(parameters: dict[int, int]) -> bool:
+  """Set parameters of glibc's mallopt; return True if they were set.
 
   Does nothing if the C library is not glibc. Does nothing either if the environment already has such settings
   (GLIBC_TUNABLES, MALLOC_ARENA_MAX, MALLOC_TRIM_THRESHOLD_ and the like); they then stay in force.
@@ -73,7 +85,7 @@ def keep_heap() -> bool:
   if not glibc:
     return False
   mallopt = ctypes.CDLL(None).mallopt
-  done = [mallopt(parameter, value) for parameter, value in _GLIBC.items()]
+  done = [mallopt(parameter, value) for parameter, value in parameters.items()]
   return all(done)
 
 

@@ -17,6 +17,7 @@ import errno
 import hashlib
 import json
 import logging
+import math
 import pathlib
 import re
 import shutil
@@ -40,6 +41,7 @@ Rows = dict[str, dict[str, Any]]  # path joined with '/' -> shape, dtype, key ty
 
 _FILES = 'files.json'
 _CHUNK, _DATA_FILE, _FILE_COUNT = 1 << 21, 1 << 23, 64  # bytes of a chunk and least of a file, and most files
+_READ_AT_ONCE = 1 << 25  # bytes
 _CHANGED_LATER = (_FILES, 'commit_success.txt', '_CHECKPOINT_METADATA')  # by Orbax, at the rename
 # Exceptions from parsing a damaged JSON file; RecursionError: nested too deep.
 _UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
@@ -368,23 +370,47 @@ def _restore_args(leaf: Any) -> ocp.RestoreArgs:
   return ocp.ArrayRestoreArgs(sharding=sharding, global_shape=tuple(leaf.shape), dtype=leaf.dtype, strict=True)
 
 
+def _groups(sizes: dict[tuple[str, ...], int]) -> list[list[tuple[str, ...]]]:
+  """Return the arrays in groups that are read one after another, the largest first.
+
+  Arrays are held twice while they are read. So a group has a tenth of all bytes, or a single larger array. Several
+  processes read all at once, because each read synchronises them.
+
+  Args:
+    sizes: bytes of each array.
+  """
+  limit = max(sum(sizes.values()) // 10, _READ_AT_ONCE) if jax.process_count() == 1 else math.inf
+  groups: list[list[tuple[str, ...]]] = []
+  total = 0
+  for key in sorted(sizes, key=lambda key: -sizes[key]):
+    if not groups or total + sizes[key] > limit:
+      groups.append([])
+      total = 0
+    groups[-1].append(key)
+    total += sizes[key]
+  return groups
+
+
 def read_arrays(path: epath.Path, flat: Flat, rows: Rows, verify: bool) -> list[Any]:
   """Return the arrays at the paths of `flat`, with the shardings of its leaves; raise `Damaged` on a mismatch."""
   if not flat:
     return []
   raw = {key: _raw(leaf) for key, leaf in flat.items()}
-  # Arrays are held twice while they are read: at most a gigabyte at once, or a single larger array.
-  largest = max(leaf.size * leaf.dtype.itemsize for leaf in raw.values())
-  with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(restore_concurrent_gb=1 + largest // 10**9)) as reader:
-    nested = reader.restore(
-      path / 'state',
-      args=ocp.args.PyTreeRestore(
-        item=nest(raw),
-        restore_args=nest({key: _restore_args(leaf) for key, leaf in raw.items()}),
-        partial_restore=True,
-      ),
-    )
-  leaves = [pick(nested, key) for key in flat]
+  arrays: dict[tuple[str, ...], Any] = {}
+  for keys in _groups({key: leaf.size * leaf.dtype.itemsize for key, leaf in raw.items()}):
+    some = {key: raw[key] for key in keys}
+    largest = max(leaf.size * leaf.dtype.itemsize for leaf in some.values())
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(restore_concurrent_gb=1 + largest // 10**9)) as reader:
+      nested = reader.restore(
+        path / 'state',
+        args=ocp.args.PyTreeRestore(
+          item=nest(some),
+          restore_args=nest({key: _restore_args(leaf) for key, leaf in some.items()}),
+          partial_restore=True,
+        ),
+      )
+    arrays |= {key: pick(nested, key) for key in keys}
+  leaves = [arrays[key] for key in flat]
   if verify:
     names = ['/'.join(key) for key in flat]
     for name, checksum in zip(names, checksums(leaves), strict=True):

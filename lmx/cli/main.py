@@ -68,6 +68,10 @@ KEEP_PROGRAMS = (
   *('train', 'evaluate', 'context', 'generate', 'score', 'translate', 'embed', 'predict', 'pipeline', 'vectors'),
 )
 
+# Setting of the allocator if not `host.keep_heap`: tensors of published weights are large and used once; threads learn
+# a vocabulary, for which one heap is one lock.
+_ALLOCATORS = {'import': host.return_blocks, 'export': host.return_blocks, 'prepare': lambda: False}
+
 # Commands that continue if their output is lost, because they write files or another command depends on them. The
 # others only print, so they continue only with an option of `outputs.OUTPUTS`.
 WRITES_FILES = (
@@ -109,8 +113,8 @@ def _run(argv: list[str], streams: console.Console, *, own_process: bool) -> int
     outputs.check(args)
     if args.command in WRITES_FILES or outputs.given(args):
       streams.keep(outputs.training_log(args.workdir) if args.command in ('train', 'pipeline') else None)
-    if own_process and args.command != 'prepare':  # which learns a vocabulary in threads, and one heap is one lock
-      host.keep_heap()
+    if own_process:
+      _ALLOCATORS.get(args.command, host.keep_heap)()
     with _plain_warnings():
       if own_process and args.command in KEEP_PROGRAMS:
         importlib.import_module('lmx.compilation.cache').enable()

@@ -24,7 +24,7 @@ import numpy as np
 
 from lmx import documents
 from lmx.errors import InputError
-from lmx.interop import huggingface, torch_file
+from lmx.interop import huggingface, streamed, torch_file
 from lmx.interop.huggingface.folder import CONFIG, Folder, whole
 from lmx.interop.huggingface.word_vocabulary import Vocabulary
 from lmx.interop.tensor_table import ABSENT, UNUSED, Row, repeated, unique
@@ -102,8 +102,8 @@ def write(directory: Any, cfg: Any, params: Any, itos: Sequence[str], backward: 
   ):
     if wrong:
       raise InputError(f"model.{field}: got {getattr(cfg, field)}; expected {expected}; fastai's AWD_LSTM has no other")
-  content: dict[str, np.ndarray] = {}
-  for name, x in huggingface.to_hf('awd_lstm', cfg, params).items():
+  content: dict[str, streamed.Lazy] = {}
+  for name, x in huggingface.lazy('awd_lstm', cfg, params).items():
     part, _, rest = name.partition('.')
     if part != 'rnns':
       content[f'{"1" if part == "decoder" else "0"}.{name}'] = x

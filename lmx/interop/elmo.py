@@ -75,7 +75,7 @@ def write(directory: Any, cfg: Any, params: Params, words: Sequence[str], letter
     InputError: the directory cannot be written, or h5py is missing.
   """
   h5py = import_h5py()
-  tensors = huggingface.to_hf('elmo', cfg, params)
+  tensors = huggingface.lazy('elmo', cfg, params)
 
   with whole(directory) as part:
     (part / OPTIONS).write_text(json.dumps(_options(cfg, letters), indent=1) + '\n', encoding='utf-8')
@@ -83,7 +83,7 @@ def write(directory: Any, cfg: Any, params: Params, words: Sequence[str], letter
       (part / WORDS).write_text(''.join(f'{word}\n' for word in [*_SPECIAL, *words]), 'utf-8')
     with h5py.File(part / WEIGHTS, 'w') as file:
       for name, value in tensors.items():
-        file.create_dataset(name, data=value)
+        file.create_dataset(name, data=np.asarray(value))
   return sorted(path.name for path in pathlib.Path(directory).iterdir())
 
 

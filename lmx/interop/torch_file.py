@@ -188,9 +188,9 @@ def write(path: Any, content: Any) -> None:
 
   Args:
     path: the file.
-    content: dicts, lists, texts, and float32 arrays as tensors.
+    content: dicts, lists, texts, and float32 arrays as tensors; a `streamed.Lazy` one is computed when it is written.
   """
-  arrays: list[np.ndarray] = []
+  arrays: list[Any] = []
   pickled = b'\x80\x02' + _opcodes(content, arrays) + b'.'
   if not arrays:
     pathlib.Path(path).write_bytes(pickled)
@@ -203,7 +203,7 @@ def write(path: Any, content: Any) -> None:
     archive.writestr('archive/version', '3\n')
 
 
-def _opcodes(x: Any, arrays: list[np.ndarray]) -> bytes:
+def _opcodes(x: Any, arrays: list[Any]) -> bytes:
   """Return the opcodes of protocol 2 that build an object; its arrays are appended to `arrays`."""
   build = lambda *parts: b''.join(_opcodes(part, arrays) for part in parts)
   if isinstance(x, str):

@@ -28,7 +28,7 @@ from lmx.data.tokenizers import base, build, fastai, library_files, sentencepiec
 from lmx.data.tokenizers import settings as settings_lib
 from lmx.engine import state
 from lmx.errors import InputError, InputWarning, check_type, explain
-from lmx.interop import awd_lstm, elmo, fairseq, huggingface, openai, tensorflow, transformer_xl
+from lmx.interop import awd_lstm, elmo, fairseq, huggingface, openai, streamed, tensorflow, transformer_xl
 from lmx.interop.huggingface import architectures
 from lmx.interop.huggingface import folder as folders
 from lmx.interop.tensor_table import NEW, Row
@@ -381,13 +381,15 @@ def _complete(run: schema.Run, params_read: dict[str, Any]) -> tuple[Any, list[R
   return {'model': {}, 'objective': {}} | unflatten_dict(params), rows
 
 
-def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
+def export_run(workdir: Any, to: str, which: str | int = 'best', max_shard_size: str = '') -> list[str]:
   """Write a run's weights, config and tokenizer as a folder that transformers loads.
 
   Args:
     workdir: work directory of the run.
     to: the folder; it must be missing or empty.
     which: see `lmx.runs.restore.load`.
+    max_shard_size: the size of a file of weights at most, such as '200MB'; '' is 5 GB. Files of ELMo and AWD-LSTM are
+      never split.
 
   Returns:
     Lines for the user on what was written, and which of the parameters were neither read nor trained.
@@ -396,6 +398,7 @@ def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
     InputError: there is no run, or no class of transformers computes the same.
   """
   to = storage.check_path('--to', to, storage.FOLDER)
+  size = streamed.parse_size(max_shard_size) if max_shard_size else streamed.MAX_SHARD_SIZE
   loaded = restore.load(workdir, which)
   run, data = loaded.run, loaded.run.data
   cfg = loaded.cfg
@@ -407,7 +410,11 @@ def export_run(workdir: Any, to: str, which: str | int = 'best') -> list[str]:
       'transformers does'
     )
   note = restore.checkpoint_note(loaded, which)
-  return _EXPORTS.get(run.model_name, _export_folder)(loaded, cfg, to) + ([note] if note else [])
+  if run.model_name not in _EXPORTS:
+    return _export_folder(loaded, cfg, to, size) + [note] * bool(note)
+  if max_shard_size:
+    raise InputError(f'--max_shard_size: got {max_shard_size}; {run.model_name} is written as one file; omit it')
+  return _EXPORTS[run.model_name](loaded, cfg, to) + [note] * bool(note)
 
 
 def _export_elmo(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str]:
@@ -430,7 +437,7 @@ def _export_awd_lstm(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str
   return [f'wrote {", ".join(names)} to {to}, as fastai 2 reads them', *missing]
 
 
-def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str]:
+def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str, max_shard_size: int) -> list[str]:
   run, data, content = loaded.run, loaded.run.data, loaded.tokenizer.content()
   task = architectures.Task(run.objective_name, run.objective, loaded.labels)
   untrained = _untrained(loaded)
@@ -446,6 +453,7 @@ def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str]:
     data.special_tokens,
     run.evaluation,
     bare,
+    max_shard_size,
   )
   lines = [f'wrote {", ".join(names)} to {to}']
   if bare:

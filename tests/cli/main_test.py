@@ -67,8 +67,13 @@ def test_allocator_is_tuned_only_in_its_own_process(capsys, monkeypatch):
   assert cli.main(['list', 'experiments']) == 0 and not calls
   monkeypatch.setattr(cli.sys, 'argv', ['lmx', 'list', 'experiments'])
   assert cli.main() == 0 and calls == [1]
-  monkeypatch.setattr(cli.sys, 'argv', ['lmx', 'prepare', '--config=none.py'])
-  assert cli.main() == 2 and calls == [1]  # threads learn its vocabulary, for which one heap is slow
+  others = (
+    ['prepare', '--config=none.py'],  # threads learn its vocabulary, for which one heap is slow
+    ['export', '--workdir=none', '--to=out'],  # tensors are large and used once
+  )
+  for command in others:
+    monkeypatch.setattr(cli.sys, 'argv', ['lmx', *command])
+    assert cli.main() == 2 and calls == [1]
 
 
 def test_unknown_config_key_suggests_the_nearest(capsys, tmp_path):

@@ -23,6 +23,7 @@ architectures.py has the transformers classes, each a model with a head.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
@@ -45,6 +46,7 @@ from lmx.interop.huggingface import (
   xlnet,
 )
 from lmx.interop.huggingface.entry import Entry, Tensors, is_constant
+from lmx.interop.streamed import Lazy
 from lmx.interop.tensor_table import ABSENT, NEW, READ, RENAMED, UNUSED, Row, unique
 
 FAMILIES: dict[str, ModuleType] = {
@@ -256,7 +258,12 @@ def _load(entry: Entry, stored: Sequence[np.ndarray]) -> np.ndarray:
 def to_hf(
   name: str, cfg: Any, params: Mapping[str, Any], architecture: str = '', outputs: int = 0
 ) -> dict[str, np.ndarray]:
-  """Return Hugging Face's tensors in float32, tied ones included; the inverse of `from_hf`.
+  """Return Hugging Face's tensors in float32, tied ones included; the inverse of `from_hf`. See `lazy`."""
+  return {n: np.asarray(x) for n, x in lazy(name, cfg, params, architecture, outputs).items()}
+
+
+def lazy(name: str, cfg: Any, params: Mapping[str, Any], architecture: str = '', outputs: int = 0) -> dict[str, Lazy]:
+  """Return Hugging Face's tensors, tied ones included, each converted on use.
 
   Args:
     name: see `from_hf`.
@@ -267,10 +274,10 @@ def to_hf(
     outputs: see `from_hf`.
 
   Raises:
-    InputError: a parameter is missing or of another shape.
+    InputError: a parameter is missing, or on use, of another shape.
   """
   layout = family(name)
-  tensors: dict[str, np.ndarray] = {}
+  tensors: dict[str, Lazy] = {}
   entries = _entries(layout, cfg, architecture, outputs)
   for entry in architectures.class_entries(architecture, entries) if architecture else entries:
     node: Any = params
@@ -280,15 +287,22 @@ def to_hf(
       continue
     if node is None:
       raise InputError(f'{name}: parameter {"/".join(entry.path)} is missing')
-    try:
-      values = entry.save(np.asarray(node, np.float32))
-    except (ValueError, IndexError):
-      values = ()
-    if [v.shape for v in values] != [entry.shape] * len(entry.names):
-      where = f'{name}: parameter {"/".join(entry.path)}'
-      raise InputError(f'{where} has shape {np.shape(node)}, which does not fit the config')
-    tensors |= {n: np.ascontiguousarray(v) for n, v in zip(entry.names, values, strict=True)}
-  tensors |= layout.constants(cfg) if hasattr(layout, 'constants') else {}
+    for i, n in enumerate(entry.names):
+      tensors[n] = Lazy(entry.shape, functools.partial(_save, name, entry, node, i))
+  constants = layout.constants(cfg) if hasattr(layout, 'constants') else {}
+  tensors |= {n: Lazy(x.shape, functools.partial(np.asarray, x)) for n, x in constants.items()}
   if architecture and not architectures.HEADS[architecture].tied:
     return tensors
   return tensors | {tied.name: tensors[tied.source] for tied in layout.tied(cfg) if tied.source in tensors}
+
+
+def _save(name: str, entry: Entry, param: Any, i: int) -> np.ndarray:
+  """Return tensor i of an entry; raise InputError if the parameter has another shape."""
+  try:
+    values = entry.save(np.asarray(param, np.float32))
+  except (ValueError, IndexError):
+    values = ()
+  if [v.shape for v in values] != [entry.shape] * len(entry.names):
+    where = f'{name}: parameter {"/".join(entry.path)}'
+    raise InputError(f'{where} has shape {np.shape(param)}, which does not fit the config')
+  return values[i]

@@ -11,23 +11,20 @@ import copy
 import functools
 import json
 import pathlib
-import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 import tokenizers as hf
 
 from lmx import documents, storage
 from lmx.errors import InputError, explain, nearest
-from lmx.interop import huggingface, mapped, torch_file
+from lmx.interop import huggingface, mapped, streamed, torch_file
 from lmx.interop.huggingface import architectures, word_vocabulary
 from lmx.interop.huggingface.entry import Tensors, show
 from lmx.interop.tensor_table import Row, repeated
 
-CONFIG, WEIGHTS, INDEX = 'config.json', 'model.safetensors', 'model.safetensors.index.json'
+CONFIG, WEIGHTS, INDEX = 'config.json', 'model.safetensors', streamed.INDEX
 PICKLES, PICKLES_INDEX = 'pytorch_model.bin', 'pytorch_model.bin.index.json'
 NEEDED = (
   CONFIG,
@@ -252,6 +249,7 @@ def write(
   special_tokens: Sequence[str] = (),
   evaluation: Any = None,
   bare: str = '',
+  max_shard_size: int = streamed.MAX_SHARD_SIZE,
 ) -> list[str]:
   """Write a folder that `from_pretrained` of transformers loads.
 
@@ -266,6 +264,7 @@ def write(
     special_tokens: special tokens that were added to it: GPT's start, delimiter and classify.
     evaluation: the run's `evaluation` section, for families that write search options.
     bare: the class without heads, written instead of the task's class; see `bare_class`.
+    max_shard_size: see `streamed.write_shards`.
 
   Returns:
     The file names. There is no tokenizer file if Hugging Face has no such kind.
@@ -283,7 +282,7 @@ def write(
   architecture = architectures.choose(family, task)
   settings = {'architectures': [bare or architecture], 'model_type': layout.TYPE, **layout.config(cfg)}
   settings |= {'dtype': 'float32'}
-  tensors = huggingface.to_hf(family, cfg, params, '' if bare else architecture, len(task.labels) or 1)
+  tensors = huggingface.lazy(family, cfg, params, '' if bare else architecture, len(task.labels) or 1)
   if bare:  # without copies of a head
     tensors = {name: x for name, x in tensors.items() if name.startswith(layout.PREFIX)}
   with whole(directory) as part:
@@ -294,8 +293,7 @@ def write(
     else:
       settings |= _write_tokenizer(part, tokenizer, length, lower_case, special_tokens)
     (part / CONFIG).write_text(json.dumps(settings, indent=2) + '\n', encoding='utf-8')
-    safetensors.numpy.save_file(tensors, part / WEIGHTS, metadata={'format': 'pt'})
-    shutil.copymode(part / CONFIG, part / WEIGHTS)  # safetensors makes it readable by its owner only
+    streamed.write_shards(part, tensors, max_shard_size)
   return sorted(path.name for path in pathlib.Path(directory).iterdir())
 
 
@@ -332,7 +330,7 @@ def whole(directory: Any) -> Iterator[pathlib.Path]:
       part = pathlib.Path(temporary)
       part.mkdir(parents=True)
       yield part
-  except (OSError, safetensors.SafetensorError) as error:
+  except OSError as error:
     raise InputError(f'{directory} cannot be written: {explain(error)}') from None
 
 
