@@ -5,11 +5,12 @@ state dict, or {'model': .., 'opt': ..}. Names as in 0.encoder.weight, 0.rnns.0.
 copies 0.encoder_dp.emb.weight (0.7: 0.encoder_with_dropout.embed.weight) and 1.decoder.weight must equal the embedding.
 If there is a `weight_hh_l0_raw`, `weight_hh_l0` is its copy after DropConnect and is skipped. A file of `save_encoder`
 has no output. With "bwd" in the file or folder name, documents are read backwards (data.reverse). The files lack
-dropout rates, so fastai's defaults apply (awd_lstm_lm_config).
+dropout rates, so fastai's defaults apply (awd_lstm_lm_config). fastai_classifier.py adds the classifiers' head, and
+reads the Learner of learn.export.
 
 salesforce: a folder with one .pt, torch.save([model, criterion, optimizer]) of whole modules, or the model's state
 dict; and, for the tokenizer, the corpus.*.data that main.py writes. The criterion has the softmax clusters. Cell QRNN
-is read too (salesforce/pytorch-qrnn, torchqrnn/qrnn.py).
+is read too (salesforce/pytorch-qrnn, torchqrnn/qrnn.py). salesforce.py writes this format.
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ import numpy as np
 
 from lmx import documents
 from lmx.errors import InputError
-from lmx.interop import huggingface, streamed, torch_file
+from lmx.interop import fastai_classifier, huggingface, salesforce, torch_file
+from lmx.interop.huggingface.entry import fields_of
 from lmx.interop.huggingface.folder import CONFIG, Folder, whole
 from lmx.interop.huggingface.word_vocabulary import Vocabulary
 from lmx.interop.tensor_table import ABSENT, UNUSED, Row, repeated, unique
 
-_FASTAI, _SALESFORCE, _CORPUS = ('.pth', '.h5'), ('.pt',), 'corpus.*.data'
+_FASTAI, _LEARNER, _SALESFORCE, _CORPUS = ('.pth', '.h5'), ('.pkl',), ('.pt',), 'corpus.*.data'
 _COPIES = ('encoder_dp.emb.weight', 'encoder_with_dropout.embed.weight')
 _RATES = dict(
   dropout_input=0.25, dropout_hidden=0.15, dropout_output=0.1, dropout_embedding=0.02, dropout_weight=0.2
 )  # fastai 2.8, awd_lstm_lm_config
 _DROPOUTS = {'dropout': 'output', 'dropouth': 'hidden', 'dropouti': 'input', 'dropoute': 'embedding'}  # of RNNModel
+_PREFIX = r'^(0\.module|[01])\.(?=encoder|rnns|decoder|layers)'  # of the encoder, the output and a classifier's head
 _WHOLE = 75_000  # main.py splits the softmax of a larger vocabulary
 
 
@@ -45,8 +48,13 @@ def is_release(directory: Any) -> bool:
     return False
   if _files(directory, _FASTAI):
     return True
+  if any(map(fastai_classifier.is_learner_file, _files(directory, _LEARNER))):
+    return True
   paths = _files(directory, _SALESFORCE)
-  return len(paths) == 1 and any(name.startswith('rnns.') for name in _contents(paths[0])[0])
+  if len(paths) != 1:
+    return False
+  with fields_of(paths[0]):
+    return any(name.startswith('rnns.') for name in _contents(torch_file.read(paths[0]))[0])
 
 
 def read(directory: Any) -> Folder:
@@ -57,16 +65,14 @@ def read(directory: Any) -> Folder:
       output matrix after a last layer of another width, or clusters that are not in the file.
   """
   directory = pathlib.Path(directory)
-  paths = _files(directory, _FASTAI) or _files(directory, _SALESFORCE)
+  paths = next((found for endings in (_FASTAI, _SALESFORCE, _LEARNER) if (found := _files(directory, endings))), [])
   if len(paths) != 1:
     raise InputError(f'{directory}: got {", ".join(path.name for path in paths)}; expected one file of weights')
   (path,) = paths
-  tensors, fields, names, unused = _contents(path)
-  released = path.suffix in _FASTAI
-  try:
-    fields |= _sizes(tensors)
-  except InputError as error:
-    raise InputError(f'{path}: {error}') from None
+  released, content = path.suffix not in _SALESFORCE, torch_file.read(path)
+  with fields_of(path):
+    tensors, fields, names, unused = _contents(content)
+    fields = (dict(_RATES) if released else {}) | fields | _sizes(tensors)
   V = fields['V']
   if not released and 'cutoffs' not in fields and V > _WHOLE:
     raise InputError(
@@ -75,78 +81,132 @@ def read(directory: Any) -> Folder:
   if 'decoder.weight' in tensors and 'decoder.bias' not in tensors:  # of fast.ai 0.7
     tensors['decoder.bias'], names['decoder.bias'] = np.zeros(V, np.float32), ABSENT
   backward = released and any('bwd' in name.lower() for name in (path.name, directory.resolve().name))
+  folder = Folder('awd_lstm', fields, tensors, 'words', False, names=names, unused=unused)
+  if any(name.startswith('layers.') for name in tensors):
+    return _classifier(folder, directory, content, backward)
   data = {'batching': {'name': 'streams'}, 'reverse': backward}
   vocabulary = functools.partial(_vocabulary, directory, '*.pkl' if released else _CORPUS, V)
-  return Folder(
-    'awd_lstm', fields, tensors, 'words', False, vocabulary=vocabulary, data=data, names=names, unused=unused
+  return folder._replace(vocabulary=vocabulary, data=data)
+
+
+def _classifier(folder: Folder, directory: pathlib.Path, content: Any, backward: bool) -> Folder:
+  """Return the folder of a text classifier, given that of its encoder."""
+  if backward:
+    raise InputError(
+      f'{directory}: got "bwd" in the name of a classifier; expected a forward one, which reads xxbos first; lmx reads '
+      'no backward classifiers of fastai; rename it if it reads forwards'
+    )
+  tensors = dict(folder.tensors)
+  counters = fastai_classifier.pop_counters(tensors, folder.names)
+  learner = content if fastai_classifier.is_learner(content) else None
+  parts = fastai_classifier.read(directory, learner, tensors)
+  if len(parts.itos) != folder.fields['V']:
+    raise InputError(f'{directory}: got {len(parts.itos):,} words; expected {folder.fields["V"]:,}, one per row')
+  return folder._replace(
+    fields=folder.fields | parts.fields,
+    tensors=tensors,
+    objective=parts.objective,
+    labels=parts.labels,
+    data=parts.data,
+    vocabulary=lambda: Vocabulary(parts.itos, 'fastai'),
+    note=parts.note,
+    unused=[*folder.unused, *counters],
+    head=parts.entries,
   )
 
 
-def write(directory: Any, cfg: Any, params: Any, itos: Sequence[str], backward: bool) -> list[str]:
-  """Write a .pth that fastai 2 loads, and the word list as .pkl; return their names.
+def write(
+  directory: Any, cfg: Any, params: Any, words: Sequence[str], backward: bool, classifier: Any = None
+) -> list[str]:
+  """Write a .pth that fastai 2 loads, or a .pt that salesforce's main.py loads, and the words; return their names.
 
   Args:
     directory: must not exist, or be empty.
     cfg: Config of models/awd_lstm.py.
-    params: {'model': ..}.
-    itos: fastai's word list; not written if it is empty.
+    params: {'model': .., 'objective': ..}.
+    words: the words under the format's names; [] writes none.
     backward: the model reads documents backwards.
+    classifier: (the objective's Config, names of the classes) of a classifier.
 
   Raises:
-    InputError: fastai's AWD_LSTM does not compute the same, or the directory cannot be written.
+    InputError: neither computes the same, or the directory cannot be written.
   """
-  for wrong, field, expected in (
-    (cfg.cell != 'lstm', 'cell', 'lstm'),
-    (bool(cfg.cutoffs), 'cutoffs', '()'),
-    (not cfg.tied and cfg.D != cfg.E, 'tied', 'True, or model.D of model.E'),
-  ):
-    if wrong:
-      raise InputError(f"model.{field}: got {getattr(cfg, field)}; expected {expected}; fastai's AWD_LSTM has no other")
-  content: dict[str, streamed.Lazy] = {}
-  for name, x in huggingface.lazy('awd_lstm', cfg, params).items():
+  tensors = huggingface.lazy('awd_lstm', cfg, params)
+  if is_fastai(cfg):
+    contents = _fastai_files(tensors, params, words, backward, classifier)
+  elif classifier:
+    raise InputError(
+      f'model: got cell={cfg.cell}, cutoffs={cfg.cutoffs}, tied={cfg.tied}; expected lstm, () and True: a classifier '
+      'of fastai has no other encoder'
+    )
+  elif backward:
+    raise InputError("data.reverse: got True; expected False; salesforce's main.py reads no text backwards")
+  else:
+    contents = salesforce.files(cfg, tensors, words)
+  with whole(directory) as part:
+    for name, content in contents.items():
+      torch_file.write(part / name, content)
+  return sorted(contents)
+
+
+def is_fastai(cfg: Any) -> bool:
+  """Return True if fastai's AWD_LSTM computes the same as a Config; salesforce's RNNModel computes them all."""
+  return cfg.cell == 'lstm' and not cfg.cutoffs and (cfg.tied or cfg.D == cfg.E)
+
+
+def _fastai_files(tensors: Mapping[str, Any], params: Any, itos: Sequence[str], backward: bool, classifier: Any) -> Any:
+  """Return {file name: content} of fastai's files."""
+  content: dict[str, Any] = {}
+  encoder = '0.module' if classifier else '0'
+  for name, x in tensors.items():
     part, _, rest = name.partition('.')
-    if part != 'rnns':
-      content[f'{"1" if part == "decoder" else "0"}.{name}'] = x
+    if part == 'decoder':
+      content |= {} if classifier else {f'1.{name}': x}
+    elif part != 'rnns':
+      content[f'{encoder}.{name}'] = x
     elif rest.endswith('weight_hh_l0'):  # DropConnect reads it
-      content[f'0.rnns.{rest}_raw'] = x
+      content[f'{encoder}.rnns.{rest}_raw'] = x
     else:
-      content[f'0.rnns.{rest.replace(".", ".module.", 1)}'] = x
-  content['0.encoder_dp.emb.weight'] = content['0.encoder.weight']
+      content[f'{encoder}.rnns.{rest.replace(".", ".module.", 1)}'] = x
+  content[f'{encoder}.encoder_dp.emb.weight'] = tensors['encoder.weight']
   stem = 'lmx_bwd' if backward else 'lmx_fwd'
-  with whole(directory) as part_directory:
-    torch_file.write(part_directory / f'{stem}.pth', content)
-    if itos:
-      torch_file.write(part_directory / f'{stem}_itos.pkl', list(itos))
-  return sorted(path.name for path in pathlib.Path(directory).iterdir())
+  if not classifier:
+    return {f'{stem}.pth': content} | ({f'{stem}_itos.pkl': list(itos)} if itos else {})
+  if backward:
+    raise InputError('data.reverse: got True; expected False: a backward classifier of fastai reads xxbos last')
+  objective, labels = classifier
+  content |= fastai_classifier.content(objective, params['objective'])
+  return {f'{stem}.pth': content} | ({f'{stem}_vocab.pkl': [list(itos), list(labels)]} if itos else {})
 
 
 def _files(directory: pathlib.Path, endings: Sequence[str]) -> list[pathlib.Path]:
   return [directory / name for name in documents.list_names(directory) if pathlib.Path(name).suffix in endings]
 
 
-def _contents(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[str, str], list[Row]]:
+def _contents(content: Any) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[str, str], list[Row]]:
   """Return (tensors under the names of huggingface/awd_lstm.py, fields that the file has, `Folder.names`, unused)."""
-  content: Any = torch_file.read(path)
-  fields: dict[str, Any] = {} if path.suffix in _SALESFORCE else dict(_RATES)
+  fields: dict[str, Any] = {}
   if isinstance(content, dict) and set(content) == {'model', 'opt'}:
     content = content['model']
+  if fastai_classifier.is_learner(content):
+    content = torch_file.tensors(fastai_classifier.model(content))
   if isinstance(content, (list, tuple)) and content:
     model, *others = content
     content, fields = torch_file.tensors(model), _dropouts(model)
     if others:
       criterion: Any = others[0]
       content |= torch_file.tensors(criterion, 'criterion.')
-      fields['cutoffs'] = _cutoffs(path, criterion.state.get('splits', []))
+      fields['cutoffs'] = _cutoffs(criterion.state.get('splits', []))
   if not torch_file.are_tensors(content):
-    raise InputError(f'{path}: got a {type(content).__name__}; expected the tensors or modules of an AWD-LSTM')
-  tensors, names, unused = _renamed(path, content)
+    raise InputError(f'got a {type(content).__name__}; expected the tensors or modules of an AWD-LSTM')
+  tensors, names, unused = _renamed(content)
   return tensors, fields, names, unused
 
 
-def _cutoffs(path: pathlib.Path, splits: Any) -> tuple[int, ...]:
+def _cutoffs(splits: Any) -> tuple[int, ...]:
   """Return the first token of each cluster but the first; a loss of no splits is a whole softmax."""
   if not isinstance(splits, list) or not all(type(n) is int for n in splits):
-    raise InputError(f'{path}: splits of the criterion: got {splits!r:.60}; expected a list of integers')
+    raise InputError(f'splits of the criterion: got {splits!r:.60}; expected a list of integers')
   return tuple(splits[1:-1])
 
 
@@ -165,11 +225,11 @@ def _parts(module: Any) -> Mapping[str, Any]:
   return {} if module is None else module.state['_modules']
 
 
-def _renamed(
-  path: pathlib.Path, tensors: Mapping[str, np.ndarray]
-) -> tuple[dict[str, np.ndarray], dict[str, str], list[Row]]:
+def _renamed(tensors: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, str], list[Row]]:
   """Return (tensors without the prefixes of fastai and DropConnect and without copies, `Folder.names`, unused)."""
-  original, unused = unique(tensors, lambda name: re.sub(r'^[01]\.(?=encoder|rnns|decoder)', '', name))
+  original, unused = unique(
+    tensors, lambda name: re.sub(r'^(0\.module|[01])\.(?=encoder|rnns|decoder|layers)', '', name)
+  )
   found = {name: tensors[theirs] for name, theirs in original.items()}
   raw = {name.removesuffix('_raw').replace('.module.', '.') for name in found if name.endswith('_raw')}
   renamed: dict[str, np.ndarray] = {}
@@ -178,7 +238,7 @@ def _renamed(
     plain = name.replace('.module.', '.')
     reason = 'repeats encoder.weight' if name in _COPIES else 'what DropConnect left of it' if plain in raw else ''
     if name in _COPIES and not np.array_equal(x, found.get('encoder.weight', x), equal_nan=True):
-      raise InputError(f'{path}: {name}: got other values than encoder.weight; expected a copy')
+      raise InputError(f'{name}: got other values than encoder.weight; expected a copy')
     if reason:
       unused.append(Row(UNUSED, original[name], x.shape, x.dtype.name, reason))
     elif (ours := plain.removesuffix('_raw')) in renamed:

@@ -184,44 +184,80 @@ def show(numbers: Sequence[Any]) -> str:
 
 
 def write(path: Any, content: Any) -> None:
-  """Write a torch.save file in the zip format, or a plain pickle if the content has no arrays.
+  """Write a torch.save file in the zip format, or a plain pickle if the name ends with .pkl.
 
   Args:
-    path: the file.
-    content: dicts, lists, texts, and float32 arrays as tensors; a `streamed.Lazy` one is computed when it is written.
+    path: the file; a plain pickle has no arrays.
+    content: dicts, lists, texts, numbers; float32 arrays as tensors, of which a `streamed.Lazy` one is computed when it
+      is written; and `Foreign`: an object by its state, the value of a function by its arguments, or a class or
+      function by its name if it has neither.
   """
-  arrays: list[Any] = []
-  pickled = b'\x80\x02' + _opcodes(content, arrays) + b'.'
-  if not arrays:
+  writer = _Writer()
+  pickled = b'\x80\x02' + writer.opcodes(content) + b'.'
+  if pathlib.Path(path).suffix == '.pkl':
     pathlib.Path(path).write_bytes(pickled)
     return
   with zipfile.ZipFile(path, 'w', zipfile.ZIP_STORED) as archive:
     archive.writestr('archive/data.pkl', pickled)
     archive.writestr('archive/byteorder', 'little')
-    for key, x in enumerate(arrays):
+    for key, x in enumerate(writer.arrays):
       archive.writestr(f'archive/data/{key}', np.ascontiguousarray(x, '<f4').data.cast('B') if x.size else b'')
     archive.writestr('archive/version', '3\n')
 
 
-def _opcodes(x: Any, arrays: list[Any]) -> bytes:
-  """Return the opcodes of protocol 2 that build an object; its arrays are appended to `arrays`."""
-  build = lambda *parts: b''.join(_opcodes(part, arrays) for part in parts)
-  if isinstance(x, str):
-    text = x.encode()
-    return b'X' + struct.pack('<I', len(text)) + text
-  if isinstance(x, dict):
-    return b'}(' + build(*(part for pair in x.items() for part in pair)) + b'u'
-  if isinstance(x, list):
-    return b'](' + build(*x) + b'e'
-  if isinstance(x, tuple):
-    return b'(' + build(*x) + b't'
-  if isinstance(x, int):
-    return b'\x8a\x09' + x.to_bytes(9, 'little', signed=True)
-  strides = tuple(int(np.prod(x.shape[i + 1 :], dtype=np.int64)) for i in range(x.ndim))
-  storage = b'(' + build('storage') + b'ctorch\nFloatStorage\n' + build(str(len(arrays)), 'cpu', x.size) + b'tQ'
-  arrays.append(x)
-  hooks = b'\x89ccollections\nOrderedDict\n)R'  # no gradient, no hooks
-  return b'ctorch._utils\n_rebuild_tensor_v2\n(' + storage + build(0, x.shape, strides) + hooks + b'tR'
+class _Writer:
+  """Opcodes of protocol 2.
+
+  Attributes:
+    arrays: arrays of the content, in the order of their storages.
+  """
+
+  def __init__(self) -> None:
+    self.arrays: list[Any] = []
+    self._numbers: dict[int, int] = {}  # id of an object in the memo -> its number
+
+  def opcodes(self, x: Any) -> bytes:
+    """Return the opcodes that build an object."""
+    build = lambda *parts: b''.join(map(self.opcodes, parts))
+    if x is None or isinstance(x, bool):
+      return {None: b'N', True: b'\x88', False: b'\x89'}[x]
+    if isinstance(x, str):
+      text = x.encode()
+      return b'X' + struct.pack('<I', len(text)) + text
+    if isinstance(x, dict):
+      return b'}(' + build(*(part for pair in x.items() for part in pair)) + b'u'
+    if isinstance(x, list):
+      return b'](' + build(*x) + b'e'
+    if isinstance(x, tuple):
+      return b'(' + build(*x) + b't'
+    if isinstance(x, int):
+      return b'\x8a\x09' + x.to_bytes(9, 'little', signed=True)
+    if isinstance(x, float):
+      return b'G' + struct.pack('>d', x)
+    return self._foreign(x) if isinstance(x, Foreign) else self._tensor(x)
+
+  def _foreign(self, x: Foreign) -> bytes:
+    """Return the opcodes of an object, which is built once: others refer to it, and so may its own state."""
+    if id(x) in self._numbers:
+      return b'j' + struct.pack('<I', self._numbers[id(x)])
+    module, _, name = x.name.rpartition('.')
+    begin = f'c{module}\n{name}\n'.encode()
+    if x.args:
+      begin += self.opcodes(tuple(x.args)) + b'R'
+    elif x.state is not None:
+      begin += b')\x81'
+    number = self._numbers[id(x)] = len(self._numbers)
+    begin += b'r' + struct.pack('<I', number)
+    return begin if x.state is None else begin + self.opcodes(x.state) + b'b'
+
+  def _tensor(self, x: Any) -> bytes:
+    strides = tuple(int(np.prod(x.shape[i + 1 :], dtype=np.int64)) for i in range(x.ndim))
+    place = self.opcodes('storage') + b'ctorch\nFloatStorage\n' + self.opcodes(str(len(self.arrays)))
+    storage = b'(' + place + self.opcodes('cpu') + self.opcodes(x.size) + b'tQ'
+    self.arrays.append(x)
+    hooks = b'\x89ccollections\nOrderedDict\n)R'  # no gradient, no hooks
+    sizes = self.opcodes(0) + self.opcodes(x.shape) + self.opcodes(strides)
+    return b'ctorch._utils\n_rebuild_tensor_v2\n(' + storage + sizes + hooks + b'tR'
 
 
 def are_tensors(content: Any) -> bool:

@@ -47,8 +47,8 @@ DTYPES = {  # attribute of torch -> type
 }
 SIZES = {'64': 8, '32': 4, '16': 2, 'int8': 1, 'uint8': 1, 'bool': 1}
 # Modules (with submodules) whose classes are replaced by inert ones: settings; modules that salesforce/awd-lstm-lm and
-# kimiyoung/transformer-xl save whole; fastai, fairseq and optimizers; and contents of a TransfoXLTokenizer: patterns
-# (re), Moses' rules and added tokens.
+# kimiyoung/transformer-xl save whole; fastai with what its Learner keeps, fairseq and optimizers; and contents of a
+# TransfoXLTokenizer: patterns (re), Moses' rules and added tokens.
 INERT = (
   'argparse',
   'torch.nn',
@@ -72,6 +72,13 @@ INERT = (
   'utils',
   'fastai',
   'fastcore',
+  'fasttransform',
+  'cloudpickle',
+  'confection',
+  'inspect',
+  'pandas',
+  'random',
+  'spacy',
   'fairseq',
   'omegaconf',
   're',
@@ -174,10 +181,18 @@ def to_bytes(text: Any, encoding: Any) -> bytes:
   return text.encode('latin1')
 
 
-def method(x: Any, name: Any) -> None:
+def method(x: Any, name: Any) -> Any:
   """Replace getattr, by which Python 3 writes a bound method: WeightDrop keeps one in its module."""
-  if not isinstance(x, Inert) or not isinstance(name, str):
+  kind = x if isinstance(x, type) else type(x)
+  if not issubclass(kind, Inert) or not isinstance(name, str):
     raise Refused('an attribute of something else than an object of a foreign module')
+  return nothing
+
+
+def printed(*args: Any) -> None:
+  """Replace print, which a Learner of fastai keeps and nothing calls."""
+  del args
+  raise Refused('it calls builtins.print')
 
 
 def nothing(*args: Any) -> None:
@@ -189,11 +204,15 @@ ALLOWED: dict[tuple[str, str], Any] = {
   **{('collections', name): Dict for name in ('OrderedDict', 'Counter')},
   ('collections', 'defaultdict'): lambda *args: Dict(),
   **{('builtins', kind.__name__): kind for kind in (dict, list, tuple, set, frozenset, int, float, str, bool, complex)},
+  ('builtins', 'long'): int,  # names of Python 2
+  ('builtins', 'unicode'): str,
   ('builtins', 'bytearray'): bytes,
   ('builtins', 'object'): Inert,
   ('builtins', 'getattr'): method,
+  ('builtins', 'print'): printed,
   ('_codecs', 'encode'): to_bytes,
   ('copyreg', '_reconstructor'): reconstruct,
+  ('cloudpickle.cloudpickle', '_builtin_type'): lambda name: Inert,  # a type of functions saved with their code
   ('torch', 'Size'): tuple,
   ('torch._utils', '_rebuild_tensor'): rebuild_tensor,
   ('torch._utils', '_rebuild_tensor_v2'): rebuild_tensor,

@@ -186,7 +186,13 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
       f'{tokenizer.vocab_size}, the ids of its tokenizer'
     )
   converted = huggingface.convert(
-    folder.family or folder.name, run.model, folder.tensors, folder.architecture, len(folder.labels), folder.names
+    folder.family or folder.name,
+    run.model,
+    folder.tensors,
+    folder.architecture,
+    len(folder.labels),
+    folder.names,
+    folder.head,
   )
   if converted.nonfinite:
     names = state.format_names(converted.nonfinite)
@@ -300,7 +306,7 @@ def _rows(folder: folders.Folder, tokenizer: Any, special_tokens: Sequence[str])
   if folder.name == 'xlnet':  # special tokens at the end of a row; tagged rows have only words
     form = 'plain' if data['batching']['name'] == 'tagged' else 'xlnet'
     return data | {'batching': {**data['batching'], 'form': form}}
-  if data['batching']['name'] != 'texts':
+  if data['batching']['name'] != 'texts' or 'batching' in folder.data:
     return data
   if folder.tokenizer == 'wordpiece':
     return data | {'batching': {'name': 'texts', 'form': 'bert'}}
@@ -349,7 +355,7 @@ def _describe(folder: folders.Folder, run: schema.Run) -> list[str]:
   if not folder.objective:
     return []
   names = objectives.get(run.objective_name).labels(run.objective, lambda: list(folder.labels))
-  about = f'read as {folder.architecture}, objective "{run.objective_name}"'
+  about = f'read as {folder.architecture or folder.name}, objective "{run.objective_name}"'
   lines = [about + (f', labels {", ".join(names)}' if names else '')]
   if run.data.dataset == 'table_files':
     lines.append(
@@ -430,11 +436,18 @@ def _export_elmo(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str]:
 
 
 def _export_awd_lstm(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str]:
-  by_rules = getattr(loaded.tokenizer, 'rule', '') == 'fastai'
-  itos = fastai.itos(loaded.tokenizer.tokens) if by_rules else []
-  names = awd_lstm.write(to, cfg, loaded.params, itos, loaded.run.data.reverse)
-  missing = [] if by_rules else ["not written: words, because they are not split by fastai's rules"]
-  return [f'wrote {", ".join(names)} to {to}, as fastai 2 reads them', *missing]
+  run, tokenizer = loaded.run, loaded.tokenizer
+  if run.objective_name not in ('causal_lm', 'classify'):
+    raise InputError(f'objective: got "{run.objective_name}"; expected causal_lm or classify, as fastai has them')
+  as_fastai = awd_lstm.is_fastai(cfg)
+  tokens = list(tokenizer.tokens) if getattr(tokenizer, 'rule', '') == ('fastai' if as_fastai else 'lines') else []
+  classifier = (run.objective, loaded.labels) if run.objective_name == 'classify' else None
+  words = fastai.itos(tokens) if as_fastai else tokens
+  names = awd_lstm.write(to, cfg, loaded.params, words, run.data.reverse, classifier)
+  reader, rules = ('fastai 2 reads', "fastai's rules") if as_fastai else ("salesforce's main.py reads", 'white space')
+  missing = [] if words else [f'not written: words, because they are not split by {rules}']
+  missing += [f'the classes in order: {", ".join(loaded.labels)}'] * bool(classifier)
+  return [f'wrote {", ".join(names)} to {to}, as {reader} them', *missing]
 
 
 def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str, max_shard_size: int) -> list[str]:

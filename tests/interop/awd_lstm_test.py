@@ -6,8 +6,10 @@ with a NumPy restatement of PyTorch's LSTM.
 
 from __future__ import annotations
 
+import sys
 import types
 
+import jax
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ from lmx.errors import InputError
 from lmx.interop import awd_lstm, torch_file
 from lmx.models import registry
 from lmx.runs import convert, restore
+from tests import drawn
 from tests.interop import torch_files
 
 V, E, D, N = 20, 6, 9, 3
@@ -130,18 +133,30 @@ def test_imported_run_exports_unchanged(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-  ('changes', 'message'),
+  ('changes', 'options', 'message'),
   [
-    ({'cell': 'qrnn'}, 'model.cell: got qrnn'),
-    ({'cutoffs': (5, 10)}, r'model.cutoffs: got \(5, 10\)'),
-    ({'tied': False}, 'model.tied: got False'),
+    ({'cell': 'qrnn'}, {'classifier': ((), ())}, 'cell=qrnn'),
+    ({'cutoffs': (5, 10)}, {'classifier': ((), ())}, r'cutoffs=\(5, 10\)'),
+    ({'tied': False}, {'backward': True}, 'data.reverse: got True'),
+    ({}, {'backward': True, 'classifier': ((), ())}, 'data.reverse: got True'),
   ],
 )
-def test_models_unsupported_by_fastai_are_not_exported(tmp_path, changes, message):
+def test_unsupported_models_are_not_exported(tmp_path, changes, options, message):
   cfg = registry.config('awd_lstm', 'tiny', **{'E': 6, 'D': 9, **changes})
+  params = {'model': drawn.params(registry.get('awd_lstm').init, cfg)}
   with pytest.raises(InputError, match=message):
-    awd_lstm.write(tmp_path / 'to', cfg, {}, [], False)
+    awd_lstm.write(tmp_path / 'to', cfg, params, [], **{'backward': False, **options})
   assert not (tmp_path / 'to').exists()
+
+
+def assert_exports_unchanged(tmp_path, workdir, words):
+  """The run's export is read again as the same parameters, settings and words; return the modules in it."""
+  convert.export_run(workdir, str(tmp_path / 'back'))
+  convert.import_run(str(tmp_path / 'back'), tmp_path / 'again', with_tokenizer=words)
+  ours, again = (restore.load(str(path)) for path in (workdir, tmp_path / 'again'))
+  assert ours.cfg == again.cfg and ours.tokenizer.hash == again.tokenizer.hash
+  jax.tree.map(np.testing.assert_array_equal, ours.params, again.params)
+  return torch_file.read(tmp_path / 'back' / 'lmx.pt')
 
 
 @pytest.mark.parametrize('backward', [False, True])
@@ -206,6 +221,11 @@ def test_outputs_match_salesforce(tmp_path, splits):
   rates = [getattr(run.cfg, f'dropout_{name}') for name in ('output', 'embedding', 'hidden', 'input', 'weight')]
   assert rates == [0.4, 0.1, 0.2, 0.65, 0.3]
   assert run.tokenizer.encode('3 new\n').tolist() == [5, 1, 0]
+  if splits:
+    model, criterion, optimizer = assert_exports_unchanged(tmp_path, tmp_path / 'run', words=True)
+    assert (model.name, criterion.name) == ('model.RNNModel', 'splitcross.SplitCrossEntropyLoss')
+    assert criterion.state['splits'] == [0, *splits, 100_000_000] and criterion.state['nsplits'] == 4
+    assert optimizer.state['param_groups'][0]['lr'] == 30.0
 
 
 def _clusters(tensors, splits):
@@ -249,6 +269,45 @@ def test_qrnn_of_salesforce(tmp_path):
   run = restore.load(str(tmp_path / 'run'))
   assert (run.cfg.cell, run.cfg.N, run.cfg.D) == ('qrnn', 2, D)
   np.testing.assert_array_equal(run.params['model']['layer_00']['input'], tensors['rnns.0.linear.module.weight_raw'].T)
+  model, *_ = assert_exports_unchanged(tmp_path, tmp_path / 'run', words=False)
+  layers = model.state['_modules']['rnns'].state['_modules']
+  assert [layers[i].state['window'] for i in '01'] == [2, 1] and layers['0'].state['input_size'] == E
+
+
+@pytest.mark.peer
+def test_exported_modules_compute_in_torch(tmp_path, monkeypatch):
+  """With classes of the program's names; the weights are those of the LSTM once DropConnect has set them."""
+  torch = pytest.importorskip('torch')
+  cfg = registry.config('awd_lstm', 'tiny', V=V, E=E, D=D, N=2, cutoffs=(4, 9))
+  params = {'model': drawn.params(registry.get('awd_lstm').init, cfg)}
+  awd_lstm.write(tmp_path / 'to', cfg, params, ['<eos>', '<unk>'], False)
+  kept = {'widget_demagnetizer_y2k_edition': lambda *_: None}
+  for name in (
+    'model.RNNModel',
+    'splitcross.SplitCrossEntropyLoss',
+    'weight_drop.WeightDrop',
+    'locked_dropout.LockedDropout',
+  ):
+    module, _, short = name.partition('.')
+    made = types.ModuleType(module)
+    setattr(made, short, type(short, (torch.nn.Module,), {**kept, '__module__': module}))
+    monkeypatch.setitem(sys.modules, module, made)
+  data = types.ModuleType('data')
+  data.Corpus, data.Dictionary = (type(name, (), {'__module__': 'data'}) for name in ('Corpus', 'Dictionary'))
+  monkeypatch.setitem(sys.modules, 'data', data)
+  model, criterion, optimizer = torch.load(tmp_path / 'to' / 'lmx.pt', weights_only=False)
+  assert model.decoder.weight is model.encoder.weight and len(optimizer.param_groups[0]['params']) == 12
+  assert torch.load(tmp_path / 'to' / 'corpus.lmx.data', weights_only=False).dictionary.word2idx['<unk>'] == 1
+  tokens_BT = np.random.default_rng(5).integers(0, V, (3, 7)).astype(np.int32)
+  x_TBE = model.encoder(torch.from_numpy(tokens_BT.T.astype(np.int64)))
+  for drop in model.rnns:
+    drop.module.weight_hh_l0 = drop.module.weight_hh_l0_raw.clone()
+    x_TBE, _ = drop.module(x_TBE)
+  lm = registry.get('awd_lstm')
+  features, _ = lm.apply(cfg, params['model'], {'tokens_BT': tokens_BT}, lm.init_state(cfg, 3))
+  np.testing.assert_allclose(x_TBE.detach().numpy().swapaxes(0, 1), features.last_BTD, atol=1e-5)
+  clusters = params['model']['output']['clusters']['kernel']
+  np.testing.assert_array_equal(criterion.tail_vectors.detach().numpy(), clusters[::-1])
 
 
 @pytest.mark.parametrize(

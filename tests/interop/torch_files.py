@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import pickle
 import struct
 import sys
@@ -67,6 +68,8 @@ def _foreign():
   model.RNNModel = Module
   names = {'torch': torch, 'torch._utils': utils, 'model': model}
   for cls in _CLASSES.values():
+    for parent in itertools.accumulate(cls.__module__.split('.')[:-1], '{}.{}'.format):
+      names.setdefault(parent, types.ModuleType(parent))
     setattr(names.setdefault(cls.__module__, types.ModuleType(cls.__module__)), cls.__name__, cls)
   old = {name: sys.modules.get(name) for name in names}
   was = Module.__module__, Module.__qualname__

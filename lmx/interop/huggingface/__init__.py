@@ -184,6 +184,7 @@ def convert(
   architecture: str = '',
   outputs: int = 0,
   names: Mapping[str, str] = {},
+  head: Sequence[Entry] = (),
 ) -> Converted:
   """Convert Hugging Face tensors one by one to the parameters of model `name`.
 
@@ -196,6 +197,7 @@ def convert(
     architecture: a class of architectures.py; '' is the pre-trained model.
     outputs: number of labels, for a class that has labels.
     names: `Folder.names`.
+    head: `Folder.head`.
 
   Returns:
     Parameters {'model': ..., 'objective': ...}, float32 or half precision as in the file, and the tensors' rows.
@@ -207,7 +209,7 @@ def convert(
   """
   layout = family(name)
   named = _canonical(layout, cfg, tensors)
-  entries = _entries(layout, cfg, architecture, outputs)
+  entries = [*_entries(layout, cfg, architecture, outputs), *head]
   present = {entry.group for entry in entries if any(n in named.tensors for n in entry.names)}
   entries = [entry for entry in entries if not entry.group or entry.group in present]
   _check(architecture or name, entries, named.tensors)

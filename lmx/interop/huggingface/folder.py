@@ -21,7 +21,7 @@ from lmx import documents, storage
 from lmx.errors import InputError, explain, nearest
 from lmx.interop import huggingface, mapped, streamed, torch_file
 from lmx.interop.huggingface import architectures, word_vocabulary
-from lmx.interop.huggingface.entry import Tensors, show
+from lmx.interop.huggingface.entry import Entry, Tensors, show
 from lmx.interop.tensor_table import Row, repeated
 
 CONFIG, WEIGHTS, INDEX = 'config.json', 'model.safetensors', streamed.INDEX
@@ -89,6 +89,7 @@ class Folder(NamedTuple):
     names: tensor -> its name in the file, if different.
     unused: tensors in the file but not in `tensors`, with the reason.
     family: the family of its tensors, '' if it is named after the model.
+    head: entries of a head that is no class of architectures.py.
   """
 
   name: str
@@ -106,6 +107,7 @@ class Folder(NamedTuple):
   names: Mapping[str, str] = {}
   unused: Sequence[Row] = ()
   family: str = ''
+  head: Sequence[Entry] = ()
 
 
 def is_folder(directory: Any) -> bool:
