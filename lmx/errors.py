@@ -42,6 +42,10 @@ class InputWarning(UserWarning):
   """Changed input, such as truncated text; the message says what changed and how much."""
 
 
+class InputNote(InputWarning):
+  """Settings that were read from a file; the message names the file and the values."""
+
+
 class ReaderGone(BrokenPipeError):
   """The reader of an output has closed it before its end."""
 

@@ -9,18 +9,21 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmx import objectives
+from lmx import documents, objectives
+from lmx.config import run_files
 from lmx.decoding import text
 from lmx.decoding import translate as search_lib
 from lmx.decoding.translate import Translation, Translator
 from lmx.engine import precision
-from lmx.errors import InputError, check_range, check_type, nearest
+from lmx.errors import InputError, InputNote, check_range, check_type, nearest
 from lmx.evaluation import ensemble as ensembles
 from lmx.evaluation import translation
 from lmx.prediction import contextual_embeddings, tasks
@@ -74,6 +77,7 @@ class TrainedRun(RestoredRun):
     self.check('generate')
     check_type('prompt', prompt, str, 'a text')
     chosen = self.writing(**options)
+    self._note(options)
     call = (self.model, self.cfg, self.params['model'], self.tokenizer, prompt, chosen)
 
     def samples() -> Iterator[Iterator[str]]:
@@ -82,11 +86,23 @@ class TrainedRun(RestoredRun):
 
     return samples()
 
+  @functools.cached_property
+  def settings(self) -> dict[str, Any]:
+    """Options of `generate` that the imported folder has, recorded in data.json; {} for lmx's defaults."""
+    data = run_files.read_data(self.workdir) if run_files.exists(self.workdir) else {}
+    return documents.field(data, 'generation', dict, f'{self.workdir}/data.json', {})
+
   def writing(self, **options: Any) -> text.Options:
     """Return the run's options of generation, with some of them changed; see `generate`."""
-    chosen = _fields(text.Options, options, 'generate')
+    chosen = _fields(text.Options, text.override(self.settings, options), 'generate')
     text.check_used(chosen, options)
     return chosen
+
+  def _note(self, given: Mapping[str, Any]) -> None:
+    """Warn of the options that the imported folder has, except those given."""
+    if shown := text.describe(text.override(self.settings, given), {*self.settings} - {*given}):
+      file = run_files.read_data(self.workdir)['generation_file']
+      warnings.warn(f'{file}: generate: {shown}', InputNote, stacklevel=4)
 
   def score(
     self,

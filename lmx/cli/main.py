@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from lmx import console, host, signals
 from lmx.cli import outputs
 from lmx.config import experiment
-from lmx.errors import InputError, InputWarning, NonFiniteLoss, ReaderGone, disk_fault, nearest
+from lmx.errors import InputError, InputNote, InputWarning, NonFiniteLoss, ReaderGone, disk_fault, nearest
 from lmx.redaction import redact
 
 COMMANDS = {
@@ -174,7 +174,8 @@ def _plain_warnings() -> Iterator[None]:
 
   def plain(message: Any, category: Any, filename: Any, lineno: Any, line: Any = None) -> str:
     if issubclass(category, InputWarning):
-      return f'lmx: warning: {redact(str(message))}\n'
+      kind = '' if issubclass(category, InputNote) else 'warning: '
+      return f'lmx: {kind}{redact(str(message))}\n'
     return usual(message, category, filename, lineno, line)
 
   warnings.formatwarning = plain

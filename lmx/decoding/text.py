@@ -137,6 +137,7 @@ class Options:
 
 _SAMPLING = ('temperature', 'top_k', 'top_p', 'top_p_form', 'seed')
 _SEARCH = ('alpha', 'penalty', 'stop', 'renormalise')
+_SHOWN = 4  # ids in a line about the options
 # Option -> the option that it replaces, where only one of them is given.
 _INSTEAD = {'tokens': 'max_length', 'min_tokens': 'min_length', 'allow_unk': 'forbidden', 'past_eos': 'eos_ids'}
 
@@ -144,10 +145,35 @@ _INSTEAD = {'tokens': 'max_length', 'min_tokens': 'min_length', 'allow_unk': 'fo
 def override(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
   """Return the options of a run, `settings`, overridden by those given.
 
-  `tokens` also overrides `max_length`, `min_tokens` `min_length`, `allow_unk` `forbidden`, and `past_eos` `eos_ids`.
+  `tokens` also overrides `max_length`, `min_tokens` `min_length`, `allow_unk` `forbidden`, and `past_eos` `eos_ids`. An
+  option of sampling also overrides `greedy` and `beam`, and `greedy` overrides `beam`.
   """
   replaced = {other: getattr(Options, other) for name, other in _INSTEAD.items() if name in given}
+  if given.keys() & {*_SAMPLING}:
+    replaced |= {'greedy': False, 'beam': 0}
+  if given.get('greedy'):
+    replaced['beam'] = 0
+  if given.get('past_eos'):
+    replaced['forced_end'] = False
+  if 'tokens' in given and 'min_tokens' in settings:
+    replaced['min_tokens'] = min(settings['min_tokens'], given['tokens'])
   return {**settings, **replaced, **given}
+
+
+def describe(settings: Mapping[str, Any], names: Collection[str] | None = None) -> str:
+  """Return options as text, such as 'greedy=True, forbidden=(9 ids)', without defaults and those without effect.
+
+  Args:
+    settings: fields of `Options`, or of the options of translation.
+    names: those to show; None is all.
+  """
+  beam, greedy = settings.get('beam'), settings.get('greedy')
+  unused = (*_SAMPLING, 'greedy') if beam else (*_SEARCH, *_SAMPLING) if greedy else _SEARCH
+  shown = [name for name in settings if name not in unused and (names is None or name in names)]
+  used = {name: settings[name] for name in shown if settings[name] != getattr(Options, name, None)}
+  ids = lambda x: f'({len(x)} ids)' if len(x) > _SHOWN else tuple(x)
+  show = lambda x: ids(x) if isinstance(x, (list, tuple)) else x
+  return ', '.join(f'{name}={show(x)}' for name, x in used.items() if name == 'eos_ids' or x not in ([], ()))
 
 
 def check_used(options: Options, given: Collection[str]) -> None:

@@ -26,6 +26,7 @@ from lmx.config import run_files, schema, semantics
 from lmx.data.datasets import DATA_SETS
 from lmx.data.tokenizers import base, build, fastai, library_files, sentencepiece, word_characters
 from lmx.data.tokenizers import settings as settings_lib
+from lmx.decoding import text
 from lmx.engine import state
 from lmx.errors import InputError, InputWarning, check_type, explain
 from lmx.interop import awd_lstm, elmo, fairseq, huggingface, openai, streamed, tensorflow, transformer_xl
@@ -205,16 +206,31 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   by_row = 'labels_B' in objectives.get(run.objective_name).shapes(run.objective, 1, 8)
   label_names = list(folder.labels) if by_row else []
   record = {'hash': '', 'imported_from': source, 'label_names': label_names}
-  record[_UNREAD] = [row.name for row in new]
+  record |= {_UNREAD: [row.name for row in new], **_generation(folder, tokenizer)}
   sizes = [np.size(x) for x in jax.tree.leaves(params)]
   about = f'{tokenizer.vocab_size:,} tokens of {tokenizer.kind}' if with_tokenizer else 'without a tokenizer'
   lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {about}']
   lines += _describe_vocabulary(folder, directory, tokenizer, run) if with_tokenizer else []
-  notes = [folder.note] * bool(with_tokenizer and folder.note)
+  lines += _describe_generation(folder, record)
+  notes = [folder.note] * bool(with_tokenizer and folder.note) + [folder.generation.note] * bool(folder.generation.note)
   if new:
     notes.append(f'not in the files, so newly initialised: {_parts(row.name for row in new)}')
   rows = [*converted.rows, *folder.unused, *new]
   return Imported(run, config, params, tokenizer, record, rows, lines + _describe(folder, run), notes)
+
+
+def _generation(folder: folders.Folder, tokenizer: Any) -> dict[str, Any]:
+  """Return the entries of data.json with the options of `generate`, {} if they are lmx's defaults."""
+  own = () if tokenizer.eos_id is None else (tokenizer.eos_id,)
+  options = {name: x for name, x in folder.generation.options.items() if (name, x) != ('eos_ids', own)}
+  return {'generation': options, 'generation_file': folder.generation.file} if options else {}
+
+
+def _describe_generation(folder: folders.Folder, record: Mapping[str, Any]) -> list[str]:
+  """Return a line with the folder's settings of `generate` or `translate`, if it has any."""
+  file, command = folder.generation.file, 'translate' if folder.evaluation else 'generate'
+  shown = text.describe(folder.evaluation or record.get('generation', {}))
+  return [f'{file}: {command}: {shown}'] if file and shown else []
 
 
 def _read_tokenizer(
@@ -467,6 +483,7 @@ def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str, max_shard_siz
     run.evaluation,
     bare,
     max_shard_size,
+    run_files.read_data(loaded.workdir).get('generation', {}),
   )
   lines = [f'wrote {", ".join(names)} to {to}']
   if bare:

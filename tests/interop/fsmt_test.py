@@ -223,7 +223,7 @@ REFUSED = {
   'another start': (dict(generation={'decoder_start_token_id': 0}), 'decoder_start_token_id: got 0; expected .*2'),
   'another end': (
     dict(generation={'eos_token_id': 5, 'forced_eos_token_id': None, 'decoder_start_token_id': 5}),
-    'eos_token_id: got 5',
+    'decoder_start_token_id: got 5',
   ),  # fmt: skip
   'no merges.txt': (dict(files={'merges.txt': None}), 'merges.txt: missing'),
   'no vocab-tgt.json': (dict(files={'vocab-tgt.json': None}), 'vocab-tgt.json: missing'),

@@ -20,7 +20,7 @@ import tokenizers as hf
 from lmx import documents, storage
 from lmx.errors import InputError, explain, nearest
 from lmx.interop import huggingface, mapped, streamed, torch_file
-from lmx.interop.huggingface import architectures, word_vocabulary
+from lmx.interop.huggingface import architectures, generation, word_vocabulary
 from lmx.interop.huggingface.entry import Entry, Tensors, show
 from lmx.interop.tensor_table import Row, repeated
 
@@ -84,6 +84,7 @@ class Folder(NamedTuple):
     labels: names of the labels, () if there are none.
     data: further fields of the config's `data` section.
     evaluation: fields of its `evaluation` section.
+    generation: settings of `generate`.
     vocabulary: reads a word list, or a tokenizer's content with its `kind`; None if the folder has neither.
     note: line for the user about that tokenizer.
     names: tensor -> its name in the file, if different.
@@ -102,6 +103,7 @@ class Folder(NamedTuple):
   labels: tuple[str, ...] = ()
   data: Mapping[str, Any] = {}
   evaluation: Mapping[str, Any] = {}
+  generation: generation.Settings = generation.Settings()
   vocabulary: Callable[[], word_vocabulary.Vocabulary | Mapping[str, Any] | None] | None = None
   note: str = ''
   names: Mapping[str, str] = {}
@@ -149,6 +151,9 @@ def read(directory: Any) -> Folder:
   own: dict[str, Any] = {'data': getattr(layout, 'DATA', {}), 'note': getattr(layout, 'NOTE', ''), 'family': family}
   if hasattr(layout, 'evaluation'):
     own['evaluation'] = layout.evaluation(directory, config)
+    own['generation'] = generation.Settings({}, *generation.source(directory, config))
+  if family in generation.CAUSAL and architectures.HEADS[architecture].tied:
+    own['generation'] = generation.read_options(directory, config, fields['V'])
   if hasattr(layout, 'vocabulary'):
     own['vocabulary'] = functools.partial(layout.vocabulary, directory)
   name = getattr(layout, 'MODEL', family)
@@ -252,6 +257,7 @@ def write(
   evaluation: Any = None,
   bare: str = '',
   max_shard_size: int = streamed.MAX_SHARD_SIZE,
+  options: Mapping[str, Any] = {},
 ) -> list[str]:
   """Write a folder that `from_pretrained` of transformers loads.
 
@@ -267,6 +273,7 @@ def write(
     evaluation: the run's `evaluation` section, for families that write search options.
     bare: the class without heads, written instead of the task's class; see `bare_class`.
     max_shard_size: see `streamed.write_shards`.
+    options: fields of `lmx.decoding.text.Options` that the run was imported with.
 
   Returns:
     The file names. There is no tokenizer file if Hugging Face has no such kind.
@@ -294,6 +301,8 @@ def write(
       settings |= layout.write(part, tokenizer, evaluation, settings)
     else:
       settings |= _write_tokenizer(part, tokenizer, length, lower_case, special_tokens)
+    if family in generation.CAUSAL and architectures.HEADS[architecture].tied:
+      generation.write(part, generation.keys_of_options(options, settings))
     (part / CONFIG).write_text(json.dumps(settings, indent=2) + '\n', encoding='utf-8')
     streamed.write_shards(part, tensors, max_shard_size)
   return sorted(path.name for path in pathlib.Path(directory).iterdir())

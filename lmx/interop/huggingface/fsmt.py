@@ -94,11 +94,13 @@ def config(cfg: Any) -> dict[str, Any]:
 def evaluation(directory: pathlib.Path, theirs: Mapping[str, Any]) -> dict[str, Any]:
   """Return the `evaluation` fields for a folder's `generate` options."""
   theirs = _SEARCH | dict(theirs)
-  end = generation.end_id(directory, theirs)
-  path = directory / generation.FILE
+  end, path = transformer.end_id(directory, _VOCABULARIES[1]), directory / generation.FILE
   given = documents.convert(documents.read_json(path), dict, str(path)) if path.exists() else theirs
-  if (start := given.get('decoder_start_token_id', theirs['decoder_start_token_id'])) != end:
-    raise InputError(f'decoder_start_token_id: got {show(start)}; expected eos_token_id, {end}; lmx supports no other')
+  start = given.get('decoder_start_token_id', theirs['decoder_start_token_id'])
+  if end is not None and start != end:
+    raise InputError(
+      f'decoder_start_token_id: got {show(start)}; expected {end}, the id of </s>; lmx supports no other'
+    )
   return transformer.search(directory, theirs, fields(theirs)['V'], _VOCABULARIES[1])
 
 

@@ -1,151 +1,301 @@
-"""Conversion between a folder's `generate` options and fields of lmx's `evaluation` section.
+"""Conversion between a folder's `generate` settings and lmx's: `evaluation` of encoder-decoders, `generate` of others.
 
-They are in generation_config.json or, without such a file, in config.json. Unsupported options are refused unless they
-have no effect. Sampling options have no effect, because `do_sample` is refused.
+They are in generation_config.json or, without such a file, in config.json; transformers reads the same keys in either.
+A key is read, has no effect on the chosen tokens, or is refused unless its value has none. Where versions 4 and 5 of
+transformers differ, lmx follows version 5: a `max_length` of 20 counts the prompt, a sequence of `bad_words_ids` may
+begin with the prompt, and config.json is not read beside a generation_config.json.
+
+If a folder of a causal model has a key beyond ids, unset keys have the defaults of transformers: the most probable
+token, unless `do_sample`. A folder with only ids keeps lmx's own sampling. Without `eos_token_id` no token ends a text.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import pathlib
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from lmx import documents
 from lmx.errors import InputError, nearest
-from lmx.interop.huggingface.entry import LARGEST, integer, show
+from lmx.interop.huggingface.entry import LARGEST, fields_of, integer, show, switch
 
-FILE = 'generation_config.json'
+FILE, _CONFIG = 'generation_config.json', 'config.json'
+CAUSAL = ('gpt', 'gpt2', 'transformer_xl', 'xlnet')  # families whose folders have settings for one text
 _STOPS = {False: 'current', True: 'full', 'never': 'bound'}  # by early_stopping
-_LENGTH = 20  # default of max_length
-_READ = (
-  *('bad_words_ids', 'decoder_start_token_id', 'early_stopping', 'eos_token_id', 'forced_bos_token_id'),
-  *('forced_eos_token_id', 'length_penalty', 'max_length', 'max_new_tokens', 'num_beams', 'renormalize_logits'),
-)
-# Options without effect on a search, or on its result.
+_TOKENS = 20  # new tokens of an encoder-decoder without max_length and max_new_tokens
+# Keys that choose the tokens, with their default in transformers, None for none.
+_CHOICES: dict[str, Any] = {
+  **dict.fromkeys(('bad_words_ids', 'begin_suppress_tokens', 'suppress_tokens', 'max_new_tokens', 'min_new_tokens')),
+  **dict.fromkeys(('forced_bos_token_id', 'forced_eos_token_id', 'min_p', 'top_h')),
+  **{'do_sample': False, 'temperature': 1.0, 'top_k': 50, 'top_p': 1.0, 'max_length': 20, 'min_length': 0},
+  **{'num_beams': 1, 'early_stopping': False, 'length_penalty': 1.0, 'renormalize_logits': False},
+  **{'repetition_penalty': 1.0, 'no_repeat_ngram_size': 0, 'num_return_sequences': 1},
+  **{'typical_p': 1.0, 'epsilon_cutoff': 0.0, 'eta_cutoff': 0.0},
+}
+# Keys without effect on the tokens.
 _UNUSED = re.compile(
-  r'_.*|(bos|pad)_token_id|cache_.*|max_cache_len|use_cache|use_mtp|temperature|top_[hkp]|min_p|typical_p|'
-  r'(epsilon|eta)_cutoff|output_.*|return_.*|is_assistant|num_assistant_.*|assistant_.*|target_lookbehind|'
-  r'speculation_type|max_matching_ngram_size|(disable_)?compile(_config)?|continuous_batching_config|low_memory|'
-  r'prefill_chunk_size|num_return_sequences|remove_invalid_values|transformers_version|max_time'
+  r'_.*|(bos|pad)_token_id|cache_config|max_cache_len|use_cache|output_.*|return_(dict_in_generate|legacy_cache)|'
+  r'num_assistant_tokens(_schedule)?|assistant_(confidence_threshold|lookbehind|ensemble_weight)|target_lookbehind|'
+  r'speculation_type|max_matching_ngram_size|compile_config|disable_compile|continuous_batching_config|low_memory|'
+  r'prefill_chunk_size|remove_invalid_values|transformers_version'
 )
-# Options that are only supported with values that have no effect.
+# Keys that are only supported with values that have no effect.
 _FIXED: dict[str, tuple[Any, ...]] = {
-  'do_sample': (False,),
-  'min_length': (0, 1),
-  'min_new_tokens': (0,),
+  'max_time': (),
+  'stop_strings': (),
+  'use_mtp': (False,),
+  'is_assistant': (False,),
+  'assistant_early_exit': (),
+  'prompt_lookup_num_tokens': (),
+  'cache_implementation': ('dynamic', 'dynamic_full', 'static', 'offloaded', 'offloaded_static', 'hybrid'),
   'num_beam_groups': (1,),
   'diversity_penalty': (0,),
-  'repetition_penalty': (1,),
-  'encoder_repetition_penalty': (1,),
-  'no_repeat_ngram_size': (0,),
-  'encoder_no_repeat_ngram_size': (0,),
   'exponential_decay_length_penalty': (),
-  'suppress_tokens': ([],),
-  'begin_suppress_tokens': ([],),
   'sequence_bias': (),
   'token_healing': (False,),
   'guidance_scale': (1,),
   'watermarking_config': (),
-  'stop_strings': (),
   'penalty_alpha': (0,),
   'dola_layers': (),
   'constraints': (),
   'force_words_ids': (),
-  'prompt_lookup_num_tokens': (),
+  'generation_kwargs': ({},),
 }
+_SAMPLED: dict[str, tuple[Any, ...]] = {  # with do_sample
+  'min_p': (0,),
+  'top_h': (),
+  'typical_p': (1,),
+  'epsilon_cutoff': (0,),
+  'eta_cutoff': (0,),
+}
+_SOURCE: dict[str, tuple[Any, ...]] = {  # of encoder-decoders
+  'encoder_repetition_penalty': (1,),
+  'encoder_no_repeat_ngram_size': (0,),
+}
+_IDS = ('bos_token_id', 'eos_token_id', 'pad_token_id')
+_KNOWN = {'eos_token_id', 'decoder_start_token_id', *_CHOICES, *_FIXED, *_SOURCE}
 
 
-def read(directory: pathlib.Path, config: Mapping[str, Any]) -> dict[str, Any]:
-  """Return fields of the section `evaluation`.
+class Settings(NamedTuple):
+  """Settings of a folder.
+
+  Attributes:
+    options: of a causal model, fields of `lmx.decoding.text.Options`; {} keeps lmx's defaults.
+    file: name of the file that has them.
+    note: line for the user on keys that versions of transformers read differently; '' for none.
+  """
+
+  options: Mapping[str, Any] = {}
+  file: str = ''
+  note: str = ''
+
+
+def read_options(directory: pathlib.Path, config: Mapping[str, Any], V: int) -> Settings:
+  """Return the settings of a causal model.
 
   Args:
     directory: the folder.
     config: content of its config.json.
+    V: tokens of the model.
 
   Raises:
-    InputError: an option has a value that lmx does not compute with, or is unknown.
+    InputError: a key has a value that lmx does not compute with, or is unknown.
   """
   name, given = _given(directory, config)
-  for key, values in _FIXED.items():
-    if key in given and given[key] not in values:
-      raise _refused(name, key, given[key], ' or '.join(map(repr, values)) or 'null')
-  stop = given.get('early_stopping', False)
-  if type(stop) not in (bool, str) or stop not in _STOPS:
-    raise _refused(name, 'early_stopping', stop, 'true, false or "never"')
-  alpha = given.get('length_penalty', 1.0)
-  if type(alpha) not in (int, float) or not 0 <= alpha < 1000:
-    raise _refused(name, 'length_penalty', alpha, 'a number from 0 to below 1000')
-  beam = integer(given, 'num_beams', 1, high=1000)
-  limit = integer(given, 'max_length', _LENGTH, low=2) - 1  # the decoder's first token counts
-  return {
-    'beam': beam,
-    'alpha': float(alpha),
-    'penalty': 'power',
-    'stop': _STOPS[stop] if beam > 1 else 'full',
-    'max_length': integer(given, 'max_new_tokens', limit),
-    'forbidden': _forbidden(name, given),
-    'renormalise': _switch(name, given, 'renormalize_logits'),
-    'forced_first': integer(given, 'forced_bos_token_id', low=0) if 'forced_bos_token_id' in given else None,
-    'forced_end': _forced_end(name, given),
-  }
+  with fields_of(name):
+    _check(given, _FIXED)
+    found: dict[str, Any] = {'eos_ids': tuple(i for i in _ends(given) if i < V)}
+    if given.keys() & {*_CHOICES}:
+      beam = integer(given, 'num_beams', 1, high=1000)
+      found |= _sampling(given, beam) | _search(given) | _lengths(given) | _filters(given, V)
+      found |= {'beam': beam if beam > 1 else 0, 'forced_end': _forced_end(given, _ends(given))}
+      if 'forced_bos_token_id' in given:
+        raise _refused('forced_bos_token_id', given['forced_bos_token_id'], 'null for a model without a source')
+  return Settings(found, *source(directory, config))
+
+
+def read_evaluation(directory: pathlib.Path, config: Mapping[str, Any], V: int) -> dict[str, Any]:
+  """Return fields of the section `evaluation` for an encoder-decoder; V is the tokens of its target. See above."""
+  name, given = _given(directory, config)
+  with fields_of(name):
+    _check(given, _FIXED | _SOURCE | {'do_sample': (False,)})
+    ends, beam = _ends(given), integer(given, 'num_beams', 1, high=1000)
+    limit = integer(given, 'max_length', _TOKENS + 1, low=2) - 1  # the decoder's first token counts
+    found = {'beam': beam, 'eos_ids': ends, **_search(given), **_filters(given, V)}
+    single = [word[0] for word in found['bad_words'] if len(word) == 1 and word[0] not in ends]
+    if suppressed := {*found['forbidden']} & {*ends}:
+      raise _refused('suppress_tokens', min(suppressed), f'ids other than eos_token_id, {", ".join(map(str, ends))}')
+    first = integer(given, 'forced_bos_token_id', low=0, high=V - 1) if 'forced_bos_token_id' in given else None
+    return found | {
+      'forbidden': tuple(dict.fromkeys((*found['forbidden'], *single))),
+      'bad_words': tuple(word for word in found['bad_words'] if len(word) > 1),
+      'stop': found['stop'] if beam > 1 else 'full',
+      'max_length': integer(given, 'max_new_tokens', limit),
+      'min_tokens': integer(given, 'min_new_tokens', max(integer(given, 'min_length', 0, low=0) - 1, 0), low=0),
+      'forced_first': first,
+      'forced_end': _forced_end(given, ends),
+    }
 
 
 def _given(directory: pathlib.Path, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-  """Return (name of the file, the options in it that are not null)."""
-  path, name = directory / FILE, 'config.json'
+  """Return (name of the file, the keys in it that are not null)."""
+  path, name = directory / FILE, _CONFIG
   if path.exists():
     config, name = documents.convert(documents.read_json(path), dict, str(path)), FILE
-    known = {*_READ, *_FIXED}
     for key in config:
-      if key not in known and not _UNUSED.fullmatch(key):
-        raise InputError(f'{FILE}: got the unknown option "{key}"{nearest(key, known)}; remove it if it has no effect')
+      if key not in _KNOWN and not _UNUSED.fullmatch(key):
+        raise InputError(f'{FILE}: got the unknown key "{key}"{nearest(key, _KNOWN)}; remove it if it has no effect')
   return name, {key: value for key, value in config.items() if value is not None}
 
 
-def end_id(directory: pathlib.Path, config: Mapping[str, Any]) -> int:
-  """Return the end-of-text id; see `read`."""
-  return _end_id(*_given(directory, config))
+def source(directory: pathlib.Path, config: Mapping[str, Any]) -> tuple[str, str]:
+  """Return (name of the file with the settings, line on keys of config.json that transformers 4 reads instead)."""
+  name, given = _given(directory, config)
+  if name == _CONFIG or given.get('_from_model_config') is not True:
+    return name, ''
+  keys = [key for key in _CHOICES if config.get(key) not in (None, given.get(key, _CHOICES[key]))]
+  named = ', '.join(f'{key} {show(config[key])}' for key in keys)
+  return name, f'{_CONFIG}: not read: {named}; transformers 4 reads it instead of {FILE}' if keys else ''
 
 
-def _refused(file: str, name: str, value: Any, expected: str) -> InputError:
-  return InputError(f'{file}: {name}: got {show(value)}; expected {expected}; lmx supports no other')
+def _check(given: Mapping[str, Any], fixed: Mapping[str, tuple[Any, ...]]) -> None:
+  """Raise InputError unless the keys of `fixed` have one of their values."""
+  for key, values in fixed.items():
+    if key in given and given[key] not in values:
+      raise _refused(key, given[key], ' or '.join(map(repr, values)) or 'null')
 
 
-def _switch(file: str, given: Mapping[str, Any], name: str) -> bool:
-  if type(value := given.get(name, False)) is not bool:
-    raise _refused(file, name, value, 'true or false')
-  return value
+def _refused(key: str, value: Any, expected: str) -> InputError:
+  return InputError(f'{_CONFIG}: {key}: got {show(value)}; expected {expected}; lmx supports no other')
 
 
-def _forbidden(file: str, given: Mapping[str, Any]) -> tuple[int, ...]:
+def _number(given: Mapping[str, Any], key: str, low: float, high: float) -> float:
+  value = given.get(key, _CHOICES[key])
+  if type(value) not in (int, float) or not low <= value <= high:
+    raise _refused(key, value, f'a number from {low:g} to {high:g}')
+  return float(value)
+
+
+def _ids(key: str, values: Any) -> tuple[int, ...]:
+  """Return a list of ids as a tuple; raise InputError for other values."""
+  if not isinstance(values, list) or not all(type(i) is int and abs(i) <= LARGEST for i in values):
+    raise _refused(key, values, 'a list of ids')
+  return tuple(values)
+
+
+def _ends(given: Mapping[str, Any]) -> tuple[int, ...]:
+  """Return the ids that end a text; () if no token does."""
+  values = given.get('eos_token_id', [])
+  ids = _ids('eos_token_id', values if isinstance(values, list) else [values])
+  if any(i < 0 for i in ids):
+    raise _refused('eos_token_id', values, 'an id, or a list of ids')
+  return tuple(dict.fromkeys(ids))
+
+
+def _sampling(given: Mapping[str, Any], beam: int) -> dict[str, Any]:
+  """Return the options of sampling, which are those of transformers also where a text is chosen greedily."""
+  sampled = switch(given, 'do_sample', False)
+  if sampled:
+    _check(given, _SAMPLED | {'num_beams': (1,)})
+  most = 10_000 if sampled else 1 if beam == 1 else beam
+  return {
+    'greedy': not sampled and beam == 1,
+    'temperature': _number(given, 'temperature', 1e-6, 1e6) if sampled else 1.0,
+    'top_k': integer(given, 'top_k', _CHOICES['top_k'], low=0) if sampled else _CHOICES['top_k'],
+    'top_p': _number(given, 'top_p', 1e-9, 1) if sampled else 1.0,
+    'samples': integer(given, 'num_return_sequences', 1, high=most),
+  }
+
+
+def _search(given: Mapping[str, Any]) -> dict[str, Any]:
+  """Return the options of a beam search."""
+  stop = given.get('early_stopping', False)
+  if type(stop) not in (bool, str) or stop not in _STOPS:
+    raise _refused('early_stopping', stop, 'true, false or "never"')
+  return {
+    'alpha': _number(given, 'length_penalty', -1000, 1000),
+    'penalty': 'power',
+    'stop': _STOPS[stop],
+    'renormalise': switch(given, 'renormalize_logits', False),
+  }
+
+
+def _lengths(given: Mapping[str, Any]) -> dict[str, Any]:
+  """Return the options of the length; `max_length` and `min_length` count the prompt."""
+  found: dict[str, Any] = {}
+  if 'max_new_tokens' in given:
+    found['tokens'] = integer(given, 'max_new_tokens')
+  elif 'max_length' in given:
+    found['max_length'] = integer(given, 'max_length')
+  if 'min_new_tokens' in given:
+    found['min_tokens'] = min(integer(given, 'min_new_tokens', low=0), found.get('tokens', LARGEST))
+  elif 'min_length' in given:
+    found['min_length'] = integer(given, 'min_length', low=0)
+  return found
+
+
+def _filters(given: Mapping[str, Any], V: int) -> dict[str, Any]:
+  """Return the constraints on a token. Suppressed ids beyond the vocabulary have no effect."""
   words = given.get('bad_words_ids', [])
-  single = isinstance(words, list) and all(isinstance(word, list) and len(word) == 1 for word in words)
-  ids: list[Any] = [word[0] for word in words] if single else [None]
-  if not all(type(i) is int and 0 <= i <= LARGEST for i in ids):
-    raise _refused(file, 'bad_words_ids', words, 'lists of one id each')
-  return tuple(i for i in ids if i != _end_id(file, given))  # as `generate` does
+  if not isinstance(words, list) or not all(isinstance(word, list) and word for word in words):
+    raise _refused('bad_words_ids', words, 'lists of ids')
+  bad = tuple(_ids('bad_words_ids', word) for word in words)
+  if beyond := [i for word in bad for i in word if not 0 <= i < V]:
+    raise _refused('bad_words_ids', beyond[0], f'ids of the vocabulary, 0 to {V - 1}')
+  suppressed = {
+    field: tuple(i for i in dict.fromkeys(_ids(key, given.get(key, []))) if 0 <= i < V)
+    for field, key in (('forbidden', 'suppress_tokens'), ('forbidden_first', 'begin_suppress_tokens'))
+  }
+  return suppressed | {
+    'bad_words': tuple(dict.fromkeys(bad)),
+    'no_repeat_ngram': integer(given, 'no_repeat_ngram_size', 0, low=0),
+    'repetition_penalty': _number(given, 'repetition_penalty', 1e-3, 1e3),
+  }
 
 
-def _forced_end(file: str, given: Mapping[str, Any]) -> bool:
-  if 'forced_eos_token_id' not in given:
+def _forced_end(given: Mapping[str, Any], ends: Sequence[int]) -> bool:
+  forced = given.get('forced_eos_token_id')
+  if forced is None:
     return False
-  end = _end_id(file, given)
-  if given['forced_eos_token_id'] not in (end, [end]):
-    raise _refused(file, 'forced_eos_token_id', given['forced_eos_token_id'], f'eos_token_id, {end}')
+  if not ends or {*(forced if isinstance(forced, list) else [forced])} != {*ends}:
+    raise _refused('forced_eos_token_id', forced, f'eos_token_id, {", ".join(map(str, ends)) or "which is missing"}')
   return True
 
 
-def _end_id(file: str, given: Mapping[str, Any]) -> int:
-  ids = given.get('eos_token_id')
-  ids = ids[0] if isinstance(ids, list) and len(ids) == 1 else ids
-  if type(ids) is not int or not 0 <= ids <= LARGEST:
-    raise _refused(file, 'eos_token_id', ids, 'one id')
-  return ids
+def write(directory: pathlib.Path, settings: Mapping[str, Any]) -> None:
+  """Write generation_config.json, without the keys that are None."""
+  content = {key: value for key, value in settings.items() if value is not None}
+  (directory / FILE).write_text(json.dumps(content, indent=2) + '\n', encoding='utf-8')
 
 
-def config(evaluation: Any, end: int, start: int, pad: int) -> dict[str, Any]:
-  """Return the content of generation_config.json; the inverse of `read`.
+def keys_of_options(options: Mapping[str, Any], ids: Mapping[str, int | None]) -> dict[str, Any]:
+  """Return the content of generation_config.json for a causal model; the inverse of `read_options`.
+
+  Args:
+    options: fields of `lmx.decoding.text.Options` that an import has read; {} of other runs.
+    ids: `bos_token_id`, `eos_token_id` and `pad_token_id` of the tokenizer, if it has them.
+  """
+  found: dict[str, Any] = {key: ids.get(key) for key in ('bos_token_id', 'eos_token_id', 'pad_token_id')}
+  ends = options.get('eos_ids')
+  if ends is not None:
+    found['eos_token_id'] = _one_or_list(ends)
+  names = {'tokens': 'max_new_tokens', 'max_length': 'max_length'}
+  names |= {'min_tokens': 'min_new_tokens', 'min_length': 'min_length', 'samples': 'num_return_sequences'}
+  found |= {key: options[name] for name, key in names.items() if name in options}
+  if 'greedy' in options:
+    found |= _keys_of_constraints(options) | _keys_of_search(options)
+    found |= {'do_sample': not options['greedy'] and not options['beam'], 'num_beams': max(options['beam'], 1)}
+    found |= {'suppress_tokens': [*options['forbidden']] or None}
+    found |= {'forced_eos_token_id': found['eos_token_id'] if options['forced_end'] else None}
+    found |= {key: options[key] for key in ('temperature', 'top_k', 'top_p')}
+  return {key: value for key, value in found.items() if key in _IDS or value != _CHOICES.get(key)}
+
+
+def keys_of_evaluation(evaluation: Any, end: int, start: int, pad: int) -> dict[str, Any]:
+  """Return the content of generation_config.json for an encoder-decoder; the inverse of `read_evaluation`.
 
   Args:
     evaluation: section `evaluation` of a run.
@@ -167,18 +317,41 @@ def config(evaluation: Any, end: int, start: int, pad: int) -> dict[str, Any]:
     if differs:
       got = getattr(evaluation, field)
       raise InputError(f'evaluation.{field}: got {got!r}; expected {expected}; `generate` supports no other')
-  stop = {ours: theirs for theirs, ours in _STOPS.items()}[evaluation.stop]
-  settings = {
-    'bad_words_ids': [[i] for i in evaluation.forbidden] or None,
+  options = dataclasses.asdict(evaluation)
+  ends = _one_or_list((end,) if evaluation.eos_ids is None else evaluation.eos_ids)
+  words = [[i] for i in evaluation.forbidden] + [[*word] for word in evaluation.bad_words]
+  return _keys_of_constraints(options) | {
+    **_keys_of_search(options),
+    'bad_words_ids': words or None,
     'decoder_start_token_id': start,
-    'early_stopping': stop if evaluation.beam > 1 else False,
-    'eos_token_id': end,
+    'early_stopping': _keys_of_search(options)['early_stopping'] if evaluation.beam > 1 else False,
+    'eos_token_id': ends,
     'forced_bos_token_id': evaluation.forced_first,
-    'forced_eos_token_id': end if evaluation.forced_end else None,
-    'length_penalty': evaluation.alpha,
+    'forced_eos_token_id': ends if evaluation.forced_end else None,
     'max_length': evaluation.max_length + 1,
+    'min_new_tokens': evaluation.min_tokens or None,
     'num_beams': max(evaluation.beam, 1),
     'pad_token_id': pad,
-    'renormalize_logits': evaluation.renormalise,
   }
-  return {name: value for name, value in settings.items() if value is not None}
+
+
+def _one_or_list(ids: Sequence[int]) -> Any:
+  return ids[0] if len(ids) == 1 else [*ids] or None
+
+
+def _keys_of_search(options: Mapping[str, Any]) -> dict[str, Any]:
+  stop = {ours: theirs for theirs, ours in _STOPS.items()}[options['stop']]
+  return {
+    'early_stopping': stop,
+    'length_penalty': options['alpha'],
+    'renormalize_logits': options['renormalise'],
+  }
+
+
+def _keys_of_constraints(options: Mapping[str, Any]) -> dict[str, Any]:
+  return {
+    'bad_words_ids': [[*word] for word in options['bad_words']] or None,
+    'begin_suppress_tokens': [*options['forbidden_first']] or None,
+    'no_repeat_ngram_size': options['no_repeat_ngram'] or None,
+    'repetition_penalty': None if options['repetition_penalty'] == 1 else options['repetition_penalty'],
+  }

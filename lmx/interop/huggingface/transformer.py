@@ -148,16 +148,17 @@ def evaluation(directory: pathlib.Path, theirs: Mapping[str, Any]) -> dict[str, 
 
 
 def search(directory: pathlib.Path, theirs: Mapping[str, Any], V: int, name: str) -> dict[str, Any]:
-  """Return the `generate` options; their end-of-text id must match the vocabulary file `name`."""
-  if (path := directory / name).exists():
-    vocabulary = documents.convert(documents.read_json(path), dict, str(path))
-    if (end := generation.end_id(directory, theirs)) != vocabulary.get(_END, end):
-      raise InputError(f'eos_token_id: got {end}; expected {vocabulary[_END]}, the id of {_END} in {path}')
-  options = generation.read(directory, theirs)
-  for id_ in (*options['forbidden'], *([] if options['forced_first'] is None else [options['forced_first']])):
-    if id_ >= V:
-      raise InputError(f'bad_words_ids, forced_bos_token_id: got {id_}; expected ids of the vocabulary, 0 to {V - 1}')
-  return options
+  """Return the `evaluation` fields for `generate` options; the vocabulary file `name` has the tokenizer's EOS."""
+  options = generation.read_evaluation(directory, theirs, V)
+  if beyond := [i for i in options['eos_ids'] if i >= V]:
+    raise InputError(f'eos_token_id: got {beyond[0]}; expected ids of the vocabulary, 0 to {V - 1}')
+  return options | ({'eos_ids': None} if options['eos_ids'] == (end_id(directory, name),) else {})
+
+
+def end_id(directory: pathlib.Path, name: str) -> int | None:
+  """Return the id of EOS in a vocabulary file; None if there is no such file or token."""
+  path = directory / name
+  return documents.convert(documents.read_json(path), dict, str(path)).get(_END) if path.exists() else None
 
 
 def write(
@@ -197,13 +198,13 @@ def write(
 
 def write_search(directory: pathlib.Path, evaluation: Any, end: int, start: int, pad: int) -> dict[str, Any]:
   """Write generation_config.json; return the ids of config.json."""
-  options = generation.config(evaluation, end, start, pad)
-  (directory / generation.FILE).write_text(json.dumps(options, indent=2) + '\n', encoding='utf-8')
+  options = generation.keys_of_evaluation(evaluation, end, start, pad)
+  generation.write(directory, options)
   return {
     'pad_token_id': pad,
-    'eos_token_id': end,
+    'eos_token_id': options['eos_token_id'],
     'decoder_start_token_id': start,
-    'forced_eos_token_id': options.get('forced_eos_token_id'),
+    'forced_eos_token_id': options['forced_eos_token_id'],
   }
 
 
