@@ -244,6 +244,7 @@ _LATER: dict[str, Any] = {
   'model.input': 'embedding',
   'model.update_kernel': 'xla',
   'objective.base': 0,
+  'objective.eps': 1e-12,
   'objective.reduction': 'tokens',
   'objective.sum_ends': False,
   'objective.window': 0,
@@ -265,7 +266,10 @@ _LATER_OF: dict[str, dict[str, Any]] = {
     'model.locked': True,
     'model.passage_dropout': True,
   },
-  'gpt2': {'model.bias': True},
+  **dict.fromkeys(('bert', 'xlnet'), {'model.eps': 1e-12}),
+  'gpt': {'model.eps': 1e-5},
+  'transformer_xl': {'model.tied': True},
+  'gpt2': {'model.bias': True, 'model.eps': 1e-5},
 }
 # Rule -> setting that only runs under this rule have in their digest.
 _RULED = {

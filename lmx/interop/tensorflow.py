@@ -115,8 +115,9 @@ def _gpt2(directory: pathlib.Path, hparams: Mapping[str, Any]) -> Folder:
 
 
 def _bert(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
-  if theirs.get('hidden_act') == 'gelu':
-    theirs = {**theirs, 'hidden_act': 'gelu_new'}
+  theirs = {'type_vocab_size': 16, 'hidden_act': 'gelu', **theirs}  # defaults of modeling.py
+  if theirs['hidden_act'] == 'gelu':
+    theirs |= {'hidden_act': 'gelu_new'}
   fields, lower_case = bert.fields(theirs), _is_lower_case(directory / 'vocab.txt')
   variables, unused = read_variables(directory)
   keys, head = {name: name for name in variables}, 'BertForSequenceClassification'
@@ -136,7 +137,7 @@ def _bert(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
 
 def _xlnet(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
   settings = {'vocab_size' if name == 'n_token' else name: value for name, value in theirs.items()} | {'mem_len': None}
-  if settings.get('ff_activation') == 'gelu':
+  if settings.setdefault('ff_activation', 'gelu') == 'gelu':
     settings['ff_activation'] = 'gelu_new'
   fields = xlnet.fields(settings) | {'fidelity': 'released', 'untie': bool(settings.get('untie_r'))}
   variables, unused = read_variables(directory)

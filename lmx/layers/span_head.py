@@ -23,7 +23,6 @@ from lmx.ops.dropout import dropout
 from lmx.types import Array, Params
 
 NEVER = -1e9  # score of positions that cannot be chosen
-EPS = 1e-12  # epsilon of layer normalisation, tf.contrib.layers.layer_norm
 
 
 def init(D: int, std: float, key: Array) -> Params:
@@ -46,11 +45,11 @@ def start_scores(params: Params, x_BTD: Array, mask_BT: Array) -> Array:
   return jnp.where(mask_BT, _linear(params['begin'], x_BTD)[..., 0], NEVER)
 
 
-def end_scores(params: Params, x_BTD: Array, begin_BKD: Array, mask_BT: Array) -> Array:
+def end_scores(params: Params, x_BTD: Array, begin_BKD: Array, mask_BT: Array, eps: float) -> Array:
   """Return the end score of each position, (B, K, T) float32, for K start positions with vectors `begin_BKD`."""
   D, kernel = x_BTD.shape[-1], params['end_in']['kernel']
   x_BKTD = (x_BTD @ kernel[:D])[:, None] + (begin_BKD @ kernel[D:])[:, :, None] + params['end_in']['bias']
-  norm = nn.LayerNorm(epsilon=EPS, use_fast_variance=False)
+  norm = nn.LayerNorm(epsilon=eps, use_fast_variance=False)
   x_BKTD = jnp.asarray(norm.apply({'params': params['end_norm']}, jnp.tanh(x_BKTD)))
   return jnp.where(mask_BT[:, None], _linear(params['end_out'], x_BKTD)[..., 0], NEVER)
 

@@ -38,7 +38,6 @@ VOCABULARY = ('embed/tokens', 'mlm/table', 'mlm/bias')
 TIED = ('embed/tokens',)
 POSITIONS = ('embed/positions',)
 SPECIAL_TOKENS = ({'cls_id': 0}, {'sep_id': 0})
-EPS = 1e-12  # epsilon of layer normalisation, released code
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +57,7 @@ class Config:
     gelu: 'tanh' (released) or 'erf'.
     dropout_hidden: dropout rate of the embeddings and of the output of each sub-layer.
     dropout_attention: dropout rate of the attention probabilities.
+    eps: epsilon of layer normalisation.
     init_std: standard deviation of kernels and tables.
     dtype: compute type.
     attention: backend, one of lmx.ops.attention.BACKENDS.
@@ -75,6 +75,7 @@ class Config:
   tied: bool = True
   causal: bool = False
   gelu: str = 'tanh'
+  eps: float = 1e-12  # released code
   dropout_hidden: float = 0.1
   dropout_attention: float = 0.1
   init_std: float = 0.02  # released configuration's initializer_range
@@ -85,7 +86,7 @@ class Config:
 
   def __post_init__(self) -> None:
     check_heads('bert', self.D, self.H)
-    check_least('model', self, T=1, E=1, N=1, F=0, init_std=0)
+    check_least('model', self, T=1, E=1, N=1, F=0, eps=0, init_std=0)
     check_choice('model.gelu', self.gelu, ('tanh', 'erf'))
     check_choice('model.attention', self.attention, attention.BACKENDS)
     for field in ('dropout_hidden', 'dropout_attention'):
@@ -117,7 +118,7 @@ class Block(nn.Module):
       cfg.H, causal=cfg.causal, backend=cfg.attention, rate=cfg.dropout_attention, **common, name='attention'
     )
     mlp = Mlp(cfg.F or 4 * cfg.D, f'gelu_{cfg.gelu}', **common, name='mlp')
-    norm_1, norm_2 = (Norm(EPS, cfg.dtype, name=name) for name in ('norm_1', 'norm_2'))
+    norm_1, norm_2 = (Norm(cfg.eps, cfg.dtype, name=name) for name in ('norm_1', 'norm_2'))
     drop = lambda f_BTD, key: dropout.dropout(f_BTD, cfg.dropout_hidden, key)
 
     f_BTD, cache = attention(x_BTD, mask, cache, position_BT, keys.attention)
@@ -157,7 +158,7 @@ def _embed(cfg: Config, params: Params, batch: Batch, key: Array | None) -> Arra
   x_BTD = embedding.lookup(tables['tokens'], tokens_BT, 'float32')
   x_BTD = x_BTD + embedding.lookup(tables['types'], types_BT, 'float32')
   x_BTD = embedding.add_positions(x_BTD, tables['positions'], batch.get('position_BT'))
-  x_BTD = transformer.layer_norm(x_BTD, tables['norm']['scale'], tables['norm']['bias'], EPS)
+  x_BTD = transformer.layer_norm(x_BTD, tables['norm']['scale'], tables['norm']['bias'], cfg.eps)
   return dropout.dropout(x_BTD.astype(cfg.dtype), cfg.dropout_hidden, key)
 
 
@@ -209,7 +210,7 @@ def _transform(cfg: Config, params: Params, features: Features) -> Array:
   """Return the input of the masked-LM output matrix: dense, GELU, LayerNorm."""
   head = params['mlm']
   x_BTD = transformer.ACTIVATIONS[f'gelu_{cfg.gelu}'](_dense(head['dense'], features.last_BTD))
-  return transformer.layer_norm(x_BTD, head['norm']['scale'], head['norm']['bias'], EPS).astype(cfg.dtype)
+  return transformer.layer_norm(x_BTD, head['norm']['scale'], head['norm']['bias'], cfg.eps).astype(cfg.dtype)
 
 
 def _output(cfg: Config, params: Params) -> Array:

@@ -42,7 +42,6 @@ CAUSAL = True
 OBJECTIVE = 'causal_lm'
 VOCABULARY = ('embed/tokens', 'output/table')
 POSITIONS = ('embed/positions',)
-EPS = 1e-5  # epsilon of layer normalisation, released code
 FIDELITY = ('paper', 'released')
 
 
@@ -61,6 +60,7 @@ class Config:
     dropout_embedding: dropout rate of the sum of token and position, or of the table's elements.
     dropout_attention: dropout rate of the attention probabilities.
     dropout_residual: dropout rate of the output of each sub-layer.
+    eps: epsilon of layer normalisation.
     init_std: standard deviation of kernels and tables.
     dtype: compute type.
     attention: backend, one of lmx.ops.attention.BACKENDS.
@@ -78,6 +78,7 @@ class Config:
   dropout_embedding: float = 0.1  # section 4.1
   dropout_attention: float = 0.1
   dropout_residual: float = 0.1
+  eps: float = 1e-5  # released code
   init_std: float = 0.02  # section 4.1
   dtype: str = 'float32'
   attention: str = 'auto'
@@ -86,7 +87,7 @@ class Config:
 
   def __post_init__(self) -> None:
     check_heads('gpt', self.D, self.H)
-    check_least('model', self, T=1, N=1, init_std=0)
+    check_least('model', self, T=1, N=1, eps=0, init_std=0)
     check_choice('model.fidelity', self.fidelity, FIDELITY)
     if not self.tied and self.fidelity == 'released':
       raise InputError(
@@ -118,7 +119,7 @@ class Block(nn.Module):
       cfg.H, causal=True, backend=cfg.attention, rate=cfg.dropout_attention, **common, name='attention'
     )
     mlp = Mlp(4 * cfg.D, 'gelu_tanh', **common, name='mlp')
-    norm_1, norm_2 = (Norm(EPS, cfg.dtype, name=name) for name in ('norm_1', 'norm_2'))
+    norm_1, norm_2 = (Norm(cfg.eps, cfg.dtype, name=name) for name in ('norm_1', 'norm_2'))
     drop = lambda f_BTD, key: dropout.dropout(f_BTD, cfg.dropout_residual, key)
 
     f_BTD, cache = attention(x_BTD, mask, cache, position_BT, keys.attention)

@@ -41,7 +41,6 @@ OBJECTIVE = 'causal_lm'
 VOCABULARY = ('embed/tokens', 'output/table')
 TIED = ('embed/tokens',)
 POSITIONS = ('embed/positions',)
-EPS = 1e-5  # epsilon of layer normalisation, released code
 INITS = ('paper', 'released', 'nanogpt')
 
 
@@ -58,6 +57,7 @@ class Config:
     F: width of the feed-forward networks; 0 is 4 D.
     tied: use the embedding as the output matrix.
     bias: use biases in products and normalisations; nanoGPT has none.
+    eps: epsilon of layer normalisation.
     init: 'paper', 'released' or 'nanogpt', see the module's docstring.
     dropout_embedding: dropout rate of the sum of token and position embeddings.
     dropout_attention: dropout rate of the attention probabilities.
@@ -76,6 +76,7 @@ class Config:
   F: int = 0
   tied: bool = True
   bias: bool = True
+  eps: float = 1e-5  # released code
   init: str = 'paper'
   dropout_embedding: float = 0.0
   dropout_attention: float = 0.0
@@ -87,7 +88,7 @@ class Config:
 
   def __post_init__(self) -> None:
     check_heads('gpt2', self.D, self.H)
-    check_least('model', self, T=1, N=1, F=0)
+    check_least('model', self, T=1, N=1, F=0, eps=0)
     check_choice('model.init', self.init, INITS)
     check_choice('model.attention', self.attention, attention.BACKENDS)
     for field in ('dropout_embedding', 'dropout_attention', 'dropout_residual'):
@@ -120,7 +121,7 @@ class Block(nn.Module):
       cfg.H, causal=True, backend=cfg.attention, rate=cfg.dropout_attention, **common, name='attention'
     )
     mlp = Mlp(cfg.F or 4 * cfg.D, 'gelu_tanh', **common, name='mlp')
-    norm_1, norm_2 = (Norm(EPS, cfg.dtype, cfg.bias, name=name) for name in ('norm_1', 'norm_2'))
+    norm_1, norm_2 = (Norm(cfg.eps, cfg.dtype, cfg.bias, name=name) for name in ('norm_1', 'norm_2'))
     drop = lambda f_BTD, key: dropout.dropout(f_BTD, cfg.dropout_residual, key)
 
     f_BTD, cache = attention(norm_1(x_BTD), mask, cache, position_BT, keys.attention)
@@ -192,7 +193,7 @@ def apply(
     scan=cfg.scan,
     remat=cfg.remat,
   )
-  last_BTD = transformer.layer_norm(x_BTD, params['norm']['scale'], params['norm'].get('bias'), EPS)
+  last_BTD = transformer.layer_norm(x_BTD, params['norm']['scale'], params['norm'].get('bias'), cfg.eps)
   features = Features(last_BTD.astype(cfg.dtype), layers=hidden if all_layers else None)
   return features, {'position_B': read_B, 'layers': caches} if state else ()
 

@@ -51,7 +51,6 @@ VOCABULARY = ('embed/tokens', 'output/bias')
 TIED = ('embed/tokens',)
 # The classification token has its own segment.
 SPECIAL_TOKENS: tuple[dict[str, int], dict[str, int]] = ({}, {'sep_id': 0, 'cls_id': 2})
-EPS = 1e-12  # epsilon of layer normalisation, released code
 GELU = ('tanh', 'erf')
 FIDELITIES = ('released', 'paper')
 ATTENTION = ('auto', 'xla', 'rows', 'scan')
@@ -74,6 +73,7 @@ class Config:
     untie: give each layer its own u, v and s.
     gelu: 'tanh' or 'erf'.
     fidelity: 'released' or 'paper', see the module's docstring.
+    eps: epsilon of layer normalisation.
     dropout: dropout rate of embeddings, sinusoids, sub-layer outputs, the inside of the MLP, and the output.
     dropout_attention: dropout rate of the attention probabilities.
     init_std: standard deviation of kernels and tables.
@@ -94,6 +94,7 @@ class Config:
   untie: bool = True
   gelu: str = 'tanh'
   fidelity: str = 'released'
+  eps: float = 1e-12  # released code
   dropout: float = 0.1
   dropout_attention: float = 0.1
   init_std: float = 0.02
@@ -104,7 +105,7 @@ class Config:
 
   def __post_init__(self) -> None:
     check_heads('xlnet', self.D, self.H, even=True)
-    check_least('model', self, F=1, N=1, M=0, reuse=0, clamp=0)
+    check_least('model', self, F=1, N=1, M=0, reuse=0, clamp=0, eps=0)
     check_choice('model.gelu', self.gelu, GELU)
     check_choice('model.fidelity', self.fidelity, FIDELITIES)
     check_choice('model.attention', self.attention, ATTENTION)
@@ -226,7 +227,7 @@ class TwoStreamAttention(nn.Module):
 
 def _block(cfg: Config) -> Block:
   mlp = transformer.Mlp(cfg.F, f'gelu_{cfg.gelu}', transformer.Init(std=cfg.init_std), cfg.dropout, dtype=cfg.dtype)
-  return Block(TwoStreamAttention(cfg), mlp, 'post', EPS, cfg.dropout, cfg.dtype)
+  return Block(TwoStreamAttention(cfg), mlp, 'post', cfg.eps, cfg.dropout, cfg.dtype)
 
 
 def init(cfg: Config, key: Array) -> Params:

@@ -49,6 +49,7 @@ class Config(head_input.Config, row_objective.Terms):
     begins: 'xlnet': number of best starts for which ends are scored.
     ends: 'xlnet': number of best ends of each.
     null_weight: 'xlnet': weight of the answerability loss.
+    eps: 'xlnet': epsilon of layer normalisation.
     dropout: 'xlnet': dropout rate within the answerability layer; 'bidaf': of the head's LSTM and linear layers.
   """
 
@@ -58,6 +59,7 @@ class Config(head_input.Config, row_objective.Terms):
   begins: int = 5  # start_n_top, zihangdai/xlnet, run_squad.py
   ends: int = 5  # end_n_top
   null_weight: float = 0.5  # run_squad.py
+  eps: float = 1e-12  # tf.contrib.layers.layer_norm
   dropout: float = 0.1
 
   @property
@@ -70,7 +72,7 @@ class Config(head_input.Config, row_objective.Terms):
     check_choice('objective.head', self.head, HEADS)
     check_range('objective.init_std', self.init_std, 0)
     check_range('objective.dropout', self.dropout, 0, 1)
-    check_least('objective', self, begins=1, ends=1, null_weight=0)
+    check_least('objective', self, begins=1, ends=1, null_weight=0, eps=0)
     if self.head == 'bidaf' and not self.is_last_layer:
       raise InputError(
         f'objective.head: got "bidaf" with objective.features "{self.features}" and objective.lstm_layers '
@@ -191,7 +193,7 @@ def _score_given_start(cfg: Config, head: Params, x_BTD: Array, batch: Batch, ke
   """Return (logits of start, and of end given the true start (B, T, 2); XLNet's extra sums and metrics)."""
   mask_BT, weights_B = _answer_mask(batch), batch['row_weights_B']
   begins_BT = span_head.start_scores(head, x_BTD, mask_BT)
-  ends_BT = span_head.end_scores(head, x_BTD, _gather(x_BTD, batch['starts_B'][:, None]), mask_BT)[:, 0]
+  ends_BT = span_head.end_scores(head, x_BTD, _gather(x_BTD, batch['starts_B'][:, None]), mask_BT, cfg.eps)[:, 0]
   odds_B = span_head.no_answer_logit(head, x_BTD, begins_BT, batch['null_B'], cfg.dropout, key)
   is_B = batch['starts_B'] == batch['null_B']
   entropy_B = jax.nn.softplus(jnp.where(is_B, -odds_B, odds_B))
@@ -215,7 +217,7 @@ def predict(cfg: Config, model: Model, model_cfg: Any, params: Params, batch: Ba
   head, mask_BT, T = params['objective'], _answer_mask(batch), x_BTD.shape[1]
   begins_BT = span_head.start_scores(head, x_BTD, mask_BT)
   first_BK, begin_BK = jax.lax.top_k(jax.nn.log_softmax(begins_BT), min(cfg.begins, T))
-  ends_BKT = jax.nn.log_softmax(span_head.end_scores(head, x_BTD, _gather(x_BTD, begin_BK), mask_BT))
+  ends_BKT = jax.nn.log_softmax(span_head.end_scores(head, x_BTD, _gather(x_BTD, begin_BK), mask_BT, cfg.eps))
   last_BKE, end_BKE = jax.lax.top_k(ends_BKT, min(cfg.ends, T))
   odds_B = span_head.no_answer_logit(head, x_BTD, begins_BT, batch['null_B'], 0.0, None)
   scores_BKE = first_BK[..., None] + last_BKE

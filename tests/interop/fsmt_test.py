@@ -260,7 +260,7 @@ OUTPUT, POSITIONS = 'model.decoder.output_projection.weight', 'model.encoder.emb
 TENSORS = {
   'an output of its own': (
     lambda x: {OUTPUT: x[OUTPUT] + 1},
-    f'{OUTPUT}: got other values than {DECODER}.*; remove it',
+    f'{OUTPUT}: got other values than {DECODER}.*; lmx computes with one',
   ),
   'other positions': (lambda x: {POSITIONS: x[POSITIONS] + 1}, f'{POSITIONS}: got other values'),
   'no positions': (lambda x: {POSITIONS: 0 * x[POSITIONS]}, f'{POSITIONS}: got other values'),

@@ -10,58 +10,56 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmx.interop.huggingface.entry import (
+  GELU,
   Entry,
   Tied,
-  check_value,
+  check_plain,
+  epsilon,
   integer,
   norm,
+  own_fields,
   position_ids,
   reshaped,
   same,
   sizes,
   stacked,
+  switch,
   transposed,
 )
 
 TYPE = 'bert'
 TOKENIZER = 'wordpiece'
 PREFIX, BARE = 'bert.', r'(embeddings|encoder|pooler)\.'
-BARE_CLASS = 'BertModel', 'model/mlm/'  # and the parameters that it lacks
 BUFFERS = {r'bert\.embeddings\.position_ids': position_ids}
 _SIZES = {
-  'V': 'vocab_size',
-  'T': 'max_position_embeddings',
-  'E': 'type_vocab_size',
-  'D': 'hidden_size',
-  'H': 'num_attention_heads',
-  'N': 'num_hidden_layers',
+  'V': ('vocab_size', 30_522),
+  'T': ('max_position_embeddings', 512),
+  'E': ('type_vocab_size', 2),
+  'D': ('hidden_size', 768),
+  'H': ('num_attention_heads', 12),
+  'N': ('num_hidden_layers', 12),
 }
+_SWITCHES = {'causal': ('is_decoder', False), 'tied': ('tie_word_embeddings', True)}
 _RATES = {'dropout_hidden': 'hidden_dropout_prob', 'dropout_attention': 'attention_probs_dropout_prob'}
-_GELU = {'gelu': 'erf', 'gelu_new': 'tanh', 'gelu_pytorch_tanh': 'tanh'}
+_EPS = 'layer_norm_eps', 1e-12
 
 
 def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   """Return fields of models/bert.py's Config; raise InputError if the values are not supported."""
   settings = sizes(theirs, _SIZES, _RATES)
-  check_value(theirs, 'hidden_act', *_GELU)
-  check_value(theirs, 'layer_norm_eps', 1e-12)
-  check_value(theirs, 'position_embedding_type', 'absolute')
-  check_value(theirs, 'is_decoder', False)
-  check_value(theirs, 'tie_word_embeddings', True, False)
-  F = integer(theirs, 'intermediate_size', 4 * settings['D'])
-  settings |= {'F': 0 if F == 4 * settings['D'] else F, 'tied': theirs.get('tie_word_embeddings', True)}
-  return settings | {'gelu': _GELU[theirs.get('hidden_act', 'gelu')]}
+  check_plain(theirs, hidden_act=(*GELU,), position_embedding_type=('absolute',))
+  F = integer(theirs, 'intermediate_size', 3072)
+  settings |= {ours: switch(theirs, *given) for ours, given in _SWITCHES.items()}
+  settings |= {'F': 0 if F == 4 * settings['D'] else F, 'eps': epsilon(theirs, *_EPS)}
+  return settings | {'gelu': GELU[theirs.get('hidden_act', 'gelu')]}
 
 
 def config(cfg: Any) -> dict[str, Any]:
   """Return fields of config.json; the inverse of `fields`."""
-  settings = {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | _RATES).items()}
   act = 'gelu' if cfg.gelu == 'erf' else 'gelu_new'
-  return settings | {
+  return own_fields(cfg, _SIZES | _SWITCHES | {'eps': _EPS}, _RATES) | {
     'hidden_act': act,
     'intermediate_size': cfg.F or 4 * cfg.D,
-    'layer_norm_eps': 1e-12,
-    'tie_word_embeddings': cfg.tied,
   }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +14,13 @@ from lmx.errors import InputError
 Tensors = Mapping[str, np.ndarray]
 LARGEST = 2**31 - 1  # shapes and token ids are int32
 LAYERS = 1000  # largest number of layers of a model
+# Activations by name, with the form of GELU that they compute.
+GELU = {
+  **dict.fromkeys(('gelu', 'gelu_python'), 'erf'),
+  **dict.fromkeys(('gelu_new', 'gelu_pytorch_tanh', 'gelu_fast', 'gelu_accurate', 'gelu_python_tanh'), 'tanh'),
+}
+# Fields with which transformers changes any model, and the values that do not.
+_PLAIN: dict[str, tuple[Any, ...]] = {'pruned_heads': (None, {}), 'add_cross_attention': (None, False)}
 
 
 class Entry(NamedTuple):
@@ -112,6 +120,12 @@ def check_value(theirs: Mapping[str, Any], name: str, *allowed: Any) -> None:
     raise InputError(f'config.json: {name}: got {show(theirs[name])}; expected {expected}; lmx supports no other')
 
 
+def check_plain(theirs: Mapping[str, Any], **fixed: tuple[Any, ...]) -> None:
+  """Raise InputError if config.json has a field, of every model or in `fixed`, with a value that is not supported."""
+  for name, values in (_PLAIN | fixed).items():
+    check_value(theirs, name, *values)
+
+
 @contextlib.contextmanager
 def fields_of(where: Any) -> Iterator[None]:
   """Name `where` instead of config.json in errors of the functions here."""
@@ -152,18 +166,54 @@ def rate(theirs: Mapping[str, Any], name: str, default: float) -> float:
   return float(value)
 
 
-def sizes(theirs: Mapping[str, Any], names: Mapping[str, str], rates: Mapping[str, str]) -> dict[str, Any]:
+def epsilon(theirs: Mapping[str, Any], name: str, default: float) -> float:
+  """Return the epsilon of layer normalisation; raise InputError unless it is a number from 0."""
+  value = theirs.get(name, default)
+  if type(value) not in (int, float) or not 0 <= value < math.inf:
+    raise InputError(f'config.json: {name}: got {show(value)}; expected a number of at least 0')
+  return float(value)
+
+
+def sizes(theirs: Mapping[str, Any], names: Mapping[str, tuple[str, int]], rates: Mapping[str, str]) -> dict[str, Any]:
   """Return {field of lmx: value}.
 
   Args:
     theirs: content of config.json.
-    names: field of lmx -> name of a size in config.json; all are required.
-    rates: field of lmx -> name of a dropout rate in config.json; a missing one is 0.1, as in Hugging Face's classes.
+    names: field of lmx -> name of a size in config.json, and its default in the class of transformers.
+    rates: field of lmx -> name of a dropout rate in config.json; a missing one is 0.1, as in the classes.
 
   Raises:
-    InputError: a size is missing or not a positive integer, or a rate is invalid.
+    InputError: a size is not a positive integer, or a rate is invalid.
   """
   values: dict[str, Any] = {
-    ours: integer(theirs, name, high=LAYERS if ours == 'N' else LARGEST) for ours, name in names.items()
+    ours: integer(theirs, name, default, high=LAYERS if ours == 'N' else LARGEST)
+    for ours, (name, default) in names.items()
   }
   return values | {ours: rate(theirs, name, 0.1) for ours, name in rates.items()}
+
+
+def own_fields(cfg: Any, names: Mapping[str, tuple[str, Any]], rates: Mapping[str, str] = {}) -> dict[str, Any]:
+  """Return {name in config.json: value} of fields of a Config; the inverse of `sizes`."""
+  return {theirs: getattr(cfg, ours) for ours, (theirs, _) in names.items()} | {
+    theirs: getattr(cfg, ours) for ours, theirs in rates.items()
+  }
+
+
+def named(theirs: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
+  """Return config.json with the names of its class in place of aliases (`attribute_map`).
+
+  Args:
+    theirs: content of config.json.
+    aliases: alias -> name.
+
+  Raises:
+    InputError: alias and name have different values, of which versions of transformers take different ones.
+  """
+  content = {name: value for name, value in theirs.items() if name not in aliases}
+  for alias, name in aliases.items():
+    if alias in theirs and content.setdefault(name, theirs[alias]) != theirs[alias]:
+      raise InputError(
+        f'config.json: {alias}: got {show(theirs[alias])}; expected {name}, {show(content[name])}, because both are '
+        'the same field; remove the one that is not meant'
+      )
+  return content

@@ -20,7 +20,7 @@ import numpy as np
 from lmx import documents
 from lmx.errors import InputError
 from lmx.interop.huggingface import generation, transformer
-from lmx.interop.huggingface.entry import Entry, Tied, check_value, integer, same, show, switch
+from lmx.interop.huggingface.entry import Entry, Tied, check_plain, integer, named, same, show, switch
 
 MODEL, TYPE, TOKENIZER = 'transformer', 'fsmt', 'moses'
 DATA = transformer.DATA
@@ -29,17 +29,7 @@ _VOCABULARIES, _MERGES = ('vocab-src.json', 'vocab-tgt.json'), 'merges.txt'
 _SPECIAL = {'<eos>': '</s>', **{token: token for token in ('<s>', '<pad>', '<unk>')}}  # fairseq's as lmx names them
 _LANGUAGES = 'langs'
 _POSITIONS = 1024  # rows of the written tables; both compute any number
-_FIXED: dict[str, tuple[Any, ...]] = {
-  'is_encoder_decoder': (True,),
-  'encoder_layerdrop': (0,),
-  'decoder_layerdrop': (0,),
-}
-# Other names of sizes, which transformers takes for them.
-_ALIASES = {
-  'hidden_size': ('d_model', 1024),
-  'num_attention_heads': ('encoder_attention_heads', 16),
-  'num_hidden_layers': ('encoder_layers', 12),
-}
+_ALIASES = transformer.ALIASES | {'vocab_size': 'tgt_vocab_size'}
 # Options of the class's config, without generation_config.json.
 _SEARCH = {
   'num_beams': 5,
@@ -61,10 +51,8 @@ def fits(cfg: Any) -> bool:
 
 def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   """Return fields of models/transformer.py's Config; raise InputError if the values are not supported."""
-  for name, values in _FIXED.items():
-    check_value(theirs, name, *values)
-  for name, (own, default) in _ALIASES.items():
-    check_value(theirs, name, theirs.get(own, default))
+  theirs = named(theirs, _ALIASES)
+  check_plain(theirs, is_encoder_decoder=(True,))
   settings = _MODEL | transformer.sizes({'activation_function': 'relu', 'scale_embedding': True, **theirs})
   settings['first_position'] = integer(theirs, 'pad_token_id', 1, low=0) + 1
   source_V, V = (integer(theirs, f'{side}_vocab_size', 42_024) for side in ('src', 'tgt'))

@@ -9,37 +9,50 @@ from lmx.interop.huggingface.entry import (
   Entry,
   Tied,
   causal_mask,
-  check_value,
+  check_plain,
+  epsilon,
+  named,
   norm,
+  own_fields,
   position_ids,
   reshaped,
   same,
   sizes,
+  switch,
 )
 
 TYPE = 'openai-gpt'
 TOKENIZER = 'gpt_bpe'
 PREFIX, BARE = 'transformer.', r'(tokens_embed|positions_embed|h)\.|position_ids$'
 BUFFERS = {r'transformer\.position_ids': position_ids, r'transformer\.h\.\d+\.attn\.bias': causal_mask}
-_SIZES = {'V': 'vocab_size', 'T': 'n_positions', 'D': 'n_embd', 'H': 'n_head', 'N': 'n_layer'}
+_SIZES = {
+  'V': ('vocab_size', 40_478),
+  'T': ('n_positions', 512),
+  'D': ('n_embd', 768),
+  'H': ('n_head', 12),
+  'N': ('n_layer', 12),
+}
+# Names that transformers also reads.
+ALIASES = {
+  'max_position_embeddings': 'n_positions',
+  'hidden_size': 'n_embd',
+  'num_attention_heads': 'n_head',
+  'num_hidden_layers': 'n_layer',
+}
+EPS, TIED = ('layer_norm_epsilon', 1e-5), ('tie_word_embeddings', True)
 _RATES = {'dropout_embedding': 'embd_pdrop', 'dropout_attention': 'attn_pdrop', 'dropout_residual': 'resid_pdrop'}
 
 
 def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   """Return fields of models/gpt.py's Config; raise InputError if the values are not supported."""
-  settings = sizes(theirs, _SIZES, _RATES)
-  check_value(theirs, 'afn', 'gelu', 'gelu_new')  # transformers computes the tanh form for both
-  check_value(theirs, 'layer_norm_epsilon', 1e-5)
-  check_value(theirs, 'tie_word_embeddings', True, False)
-  return settings | {'tied': theirs.get('tie_word_embeddings', True)}
+  theirs = named(theirs, ALIASES)
+  check_plain(theirs, afn=('gelu', 'gelu_new'))  # the tanh form, in transformers too
+  return sizes(theirs, _SIZES, _RATES) | {'eps': epsilon(theirs, *EPS), 'tied': switch(theirs, *TIED)}
 
 
 def config(cfg: Any) -> dict[str, Any]:
   """Return fields of config.json; the inverse of `fields`."""
-  return {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | _RATES).items()} | {
-    'afn': 'gelu',
-    'tie_word_embeddings': cfg.tied,
-  }
+  return own_fields(cfg, _SIZES | {'eps': EPS, 'tied': TIED}, _RATES) | {'afn': 'gelu'}
 
 
 def tied(cfg: Any) -> list[Tied]:

@@ -8,48 +8,57 @@ from typing import Any
 from lmx.errors import InputError
 from lmx.interop.huggingface import gpt
 from lmx.interop.huggingface.entry import (
+  GELU,
   Entry,
   Tied,
   causal_mask,
-  check_value,
+  check_plain,
+  epsilon,
   integer,
   masked_score,
+  named,
   norm,
+  own_fields,
   same,
   sizes,
+  switch,
 )
 
 TYPE = 'gpt2'
 TOKENIZER = 'bpe'
 PREFIX, BARE = 'transformer.', r'(wte|wpe|h|ln_f)\.'
 BUFFERS = {r'transformer\.h\.\d+\.attn\.bias': causal_mask, r'transformer\.h\.\d+\.attn\.masked_bias': masked_score}
-_SIZES = {'V': 'vocab_size', 'T': 'n_positions', 'D': 'n_embd', 'H': 'n_head', 'N': 'n_layer'}
+_SIZES = {
+  'V': ('vocab_size', 50_257),
+  'T': ('n_positions', 1024),
+  'D': ('n_embd', 768),
+  'H': ('n_head', 12),
+  'N': ('n_layer', 12),
+}
 _RATES = {'dropout_embedding': 'embd_pdrop', 'dropout_attention': 'attn_pdrop', 'dropout_residual': 'resid_pdrop'}
+
+_FIXED: dict[str, tuple[Any, ...]] = {
+  'activation_function': tuple(name for name, form in GELU.items() if form == 'tanh'),
+  'scale_attn_weights': (True,),
+  'scale_attn_by_inverse_layer_idx': (False,),
+}
 
 
 def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   """Return fields of models/gpt2.py's Config; raise InputError if the values are not supported."""
-  settings = sizes(theirs, _SIZES, _RATES)
-  check_value(theirs, 'activation_function', 'gelu_new', 'gelu_pytorch_tanh')
-  check_value(theirs, 'layer_norm_epsilon', 1e-5)
-  check_value(theirs, 'scale_attn_weights', True)
-  check_value(theirs, 'scale_attn_by_inverse_layer_idx', False)
-  check_value(theirs, 'tie_word_embeddings', True, False)
+  theirs = named(theirs, gpt.ALIASES)
+  check_plain(theirs, **_FIXED)
+  settings = sizes(theirs, _SIZES, _RATES) | {'eps': epsilon(theirs, *gpt.EPS), 'tied': switch(theirs, *gpt.TIED)}
   F = 0 if theirs.get('n_inner') is None else integer(theirs, 'n_inner')
-  return settings | {'F': 0 if F == 4 * settings['D'] else F, 'tied': theirs.get('tie_word_embeddings', True)}
+  return settings | {'F': 0 if F == 4 * settings['D'] else F}
 
 
 def config(cfg: Any) -> dict[str, Any]:
   """Return fields of config.json; the inverse of `fields`. Raises InputError for a model without biases."""
   if not cfg.bias:
     raise InputError("model.bias: got false; expected true: transformers' GPT-2 has biases, so this run has no export")
-  settings = {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | _RATES).items()}
-  return settings | {
-    'activation_function': 'gelu_new',
-    'layer_norm_epsilon': 1e-5,
-    'n_inner': cfg.F or None,
-    'tie_word_embeddings': cfg.tied,
-  }
+  settings = own_fields(cfg, _SIZES | {'eps': gpt.EPS, 'tied': gpt.TIED}, _RATES)
+  return settings | {'activation_function': 'gelu_new', 'n_inner': cfg.F or None}
 
 
 def tied(cfg: Any) -> list[Tied]:

@@ -23,9 +23,10 @@ from lmx.interop.huggingface.entry import (
   Entry,
   Tensors,
   Tied,
-  check_value,
+  check_plain,
   integer,
   linear,
+  named,
   norm,
   rate,
   reshaped,
@@ -66,8 +67,12 @@ _FIXED: dict[str, tuple[Any, ...]] = {
   'add_final_layer_norm': (False,),
   'tie_encoder_decoder': (False,),
   'is_encoder_decoder': (True,),
-  'encoder_layerdrop': (0,),
-  'decoder_layerdrop': (0,),
+}
+# Names that transformers also reads.
+ALIASES = {
+  'hidden_size': 'd_model',
+  'num_attention_heads': 'encoder_attention_heads',
+  'num_hidden_layers': 'encoder_layers',
 }
 # Fields of the Config with which the class computes.
 _MODEL = {'norm': 'post', 'positions': 'halves', 'biases': 'all', 'eps': 1e-5, 'first_position': 0, 'K': 0}
@@ -75,8 +80,8 @@ _MODEL = {'norm': 'post', 'positions': 'halves', 'biases': 'all', 'eps': 1e-5, '
 
 def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   """Return fields of models/transformer.py's Config; raise InputError if the values are not supported."""
-  for name, values in _FIXED.items():
-    check_value(theirs, name, *values)
+  theirs = named(theirs, ALIASES)
+  check_plain(theirs, **_FIXED)
   settings = _MODEL | sizes({'activation_function': 'gelu', 'scale_embedding': False, **theirs})
   settings['tied'] = switch(theirs, 'tie_word_embeddings', True)
   settings['V'] = integer(theirs, 'vocab_size', 58_101)

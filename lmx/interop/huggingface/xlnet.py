@@ -13,42 +13,71 @@ from typing import Any
 import numpy as np
 
 from lmx.errors import InputError
-from lmx.interop.huggingface.entry import Entry, Tied, check_value, integer, linear, norm, reshaped, same, sizes
+from lmx.interop.huggingface.entry import (
+  GELU,
+  Entry,
+  Tied,
+  check_plain,
+  epsilon,
+  integer,
+  linear,
+  named,
+  norm,
+  own_fields,
+  reshaped,
+  same,
+  sizes,
+)
 
 TYPE = 'xlnet'
 TOKENIZER = 'unigram'
 PREFIX, BARE = 'transformer.', r'(word_embedding|mask_emb|layer)'
 BUFFERS: dict[str, Any] = {}
-_SIZES = {'V': 'vocab_size', 'D': 'd_model', 'F': 'd_inner', 'H': 'n_head', 'N': 'n_layer'}
+_SIZES = {
+  'V': ('vocab_size', 32_000),
+  'D': ('d_model', 1024),
+  'F': ('d_inner', 4096),
+  'H': ('n_head', 16),
+  'N': ('n_layer', 24),
+}
+# Names that transformers also reads; Transformer-XL has the same.
+ALIASES = {
+  'n_token': 'vocab_size',
+  'hidden_size': 'd_model',
+  'num_attention_heads': 'n_head',
+  'num_hidden_layers': 'n_layer',
+}
 _RATES = {'dropout': 'dropout', 'dropout_attention': 'dropout'}
 _LENGTHS = {'M': 'mem_len', 'reuse': 'reuse_len', 'clamp': 'clamp_len'}  # "none" is None or -1 there and 0 in lmx
 _MEMORY = 512  # default of mem_len
 _BIASES = {'u': 'r_w_bias', 'v': 'r_r_bias', 's': 'r_s_bias'}
-_GELU = {'gelu': 'erf', 'gelu_new': 'tanh'}
+EPS = 'layer_norm_eps', 1e-12
+_FIXED: dict[str, tuple[Any, ...]] = {
+  'ff_activation': (*GELU,),
+  'attn_type': ('bi',),
+  'bi_data': (False,),  # True reads the second half of a batch's rows in reverse
+  'same_length': (False,),
+  'tie_word_embeddings': (True,),
+}
 
 
 def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   """Return fields of models/xlnet.py's Config; raise InputError if the values are not supported."""
-  settings = sizes(theirs, _SIZES, _RATES)
-  check_value(theirs, 'ff_activation', *_GELU)
-  check_value(theirs, 'layer_norm_eps', 1e-12)
-  check_value(theirs, 'd_head', None, settings['D'] // settings['H'])
-  check_value(theirs, 'attn_type', 'bi')
-  check_value(theirs, 'bi_data', False)  # True reads the second half of a batch's rows in reverse
-  check_value(theirs, 'same_length', False)
-  check_value(theirs, 'tie_word_embeddings', True)
+  theirs = named(theirs, ALIASES)
+  settings = sizes(theirs, _SIZES, _RATES) | {'eps': epsilon(theirs, *EPS)}
+  check_plain(theirs, d_head=(None, settings['D'] // settings['H']), **_FIXED)
   non_null = {name: value for name, value in theirs.items() if value is not None}
   lengths = {
     ours: integer(non_null, name, _MEMORY if name == 'mem_len' and name not in theirs else 0, low=-1)
     for ours, name in _LENGTHS.items()
   }
   lengths = {ours: max(length, 0) for ours, length in lengths.items()}
-  return settings | lengths | {'gelu': _GELU[theirs.get('ff_activation', 'gelu')], 'untie': True, 'fidelity': 'paper'}
+  return settings | lengths | {'gelu': GELU[theirs.get('ff_activation', 'gelu')], 'untie': True, 'fidelity': 'paper'}
 
 
 def config(cfg: Any) -> dict[str, Any]:
   """Return fields of config.json; the inverse of `fields`."""
-  settings = {theirs: getattr(cfg, ours) for ours, theirs in (_SIZES | {'dropout': 'dropout'}).items()}
+  settings = own_fields(cfg, _SIZES | {'eps': EPS}, {'dropout': 'dropout'})
   act = 'gelu' if cfg.gelu == 'erf' else 'gelu_new'
   lengths = {'mem_len': cfg.M or None, 'reuse_len': cfg.reuse or None, 'clamp_len': cfg.clamp or -1}
   return (
@@ -60,7 +89,6 @@ def config(cfg: Any) -> dict[str, Any]:
       'attn_type': 'bi',
       'same_length': False,
       'untie_r': True,
-      'layer_norm_eps': 1e-12,
     }
   )
 
