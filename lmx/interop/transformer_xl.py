@@ -193,6 +193,7 @@ def _of_torch(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]
   for i in range(len(cutoffs) + 1):
     of_input = projection('transformer.word_emb.emb_projs', 0 if sizes['div_val'] == 1 else i)
     ties.append(np.array_equal(projection('crit.out_projs', i), of_input))
+  sizes['tie_word_embeddings'] = _are_tied(tensors)
   rates = {'dropout': parts['drop'].state.get('p', 0.1) if parts.get('drop') else 0.1}
   first = parts['layers'].state['_modules']['0'].state['_modules']['dec_attn'].state
   lnorm = {'pre_lnorm': first.get('pre_lnorm', False)}
@@ -201,6 +202,13 @@ def _of_torch(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]
   with fields_of(path):
     fields = layout.fields({**sizes, **rates, **lnorm, 'cutoffs': cutoffs, 'untie_r': False, 'tie_projs': ties})
   return fields | {'fidelity': 'pytorch'}, tensors, names, repeats
+
+
+def _are_tied(tensors: Tensors) -> bool:
+  """Return True unless an output matrix differs from its table, as after training with --not_tied."""
+  tables = {name: x for name, x in tensors.items() if re.fullmatch(r'crit\.out_layers\.[0-9]+\.weight', name)}
+  of_input = lambda name: tensors.get(name.replace('crit.out_layers', 'transformer.word_emb.emb_layers'), ())
+  return all(np.array_equal(x, of_input(name), equal_nan=True) for name, x in tables.items())
 
 
 def _with_vocabulary(folder: Folder, path: pathlib.Path, name: str) -> Folder:
@@ -229,9 +237,11 @@ def _with_vocabulary(folder: Folder, path: pathlib.Path, name: str) -> Folder:
 def _rows_of_bytes(tensors: Tensors, numbers: Sequence[int]) -> dict[str, np.ndarray]:
   """Return the tensors with table and bias rows ordered by byte."""
   made = dict(tensors)
-  for name, other in (('transformer.word_emb.emb_layers.0.weight', 0.0), ('crit.out_layers.0.bias', NEVER)):
+  tables = [
+    name for name in ('transformer.word_emb.emb_layers.0.weight', 'crit.out_layers.0.weight') if name in tensors
+  ]
+  for name, other in (*((table, 0.0) for table in tables), ('crit.out_layers.0.bias', NEVER)):
     rows = np.full((256, *tensors[name].shape[1:]), other, np.float32)
     rows[list(numbers)] = tensors[name]
     made[name] = rows
-  made.pop('crit.out_layers.0.weight', None)  # a copy of the table
   return made

@@ -1,4 +1,4 @@
-"""Adaptive embeddings, tied to an adaptive softmax: narrower tables for rarer tokens.
+"""Adaptive embeddings, tied to an adaptive softmax or not: narrower tables for rarer tokens.
 
 Baevski & Auli 2019 (arXiv 1809.10853, section 3) tie the tables of input and output; cluster i is `div_val`^i times
 narrower than the first, with a projection to the model's width. Without cutoffs it is one table.
@@ -39,6 +39,7 @@ class Sizes:
       With div_val > 1 there is one projection per cluster. Otherwise there is one for all where E is not D; 'none'
       adds a second for the output, 'head' one for its first cluster only, 'clusters' one for each of its clusters.
     project_same: with div_val > 1, also project a cluster's table that has the width of the model.
+    tied: use the tables as the output matrices.
   """
 
   V: int
@@ -48,6 +49,7 @@ class Sizes:
   div_val: int = 1
   tie_projections: str = 'all'
   project_same: bool = True
+  tied: bool = True
 
   def __post_init__(self) -> None:
     check_choice('model.tie_projections', self.tie_projections, TIES if self.div_val == 1 else TIES[:3])
@@ -86,8 +88,8 @@ def init(
 
   Returns:
     (input, output). The input has 'tokens' (V, E) and 'projection' (E, D), with a suffix _i for each cluster where
-    widths differ. The output has 'bias' (V,), 'projection' where it is not tied to the input's, and with several
-    clusters 'clusters' {'kernel' (clusters - 1, E), 'bias'}.
+    widths differ. The output has 'bias' (V,), 'tokens' and 'projection' where they are not tied to the input's, and
+    with several clusters 'clusters' {'kernel' (clusters - 1, E), 'bias'}.
   """
   normal = lambda key, shape, std: std * jax.random.normal(key, shape, jnp.float32)
   embed: dict[str, Any] = {}
@@ -96,6 +98,8 @@ def init(
     keys = jax.random.split(jax.random.fold_in(key, i), 3)
     embed[f'tokens{ending}'] = normal(keys[0], (rows, columns), std)
     output[f'bias{ending}'] = jnp.zeros(rows, jnp.float32)
+    if not sizes.tied:
+      output[f'tokens{ending}'] = normal(jax.random.fold_in(keys[0], 1), (rows, columns), std)
     if sizes.projects(i):
       embed[f'projection{ending}'] = normal(keys[1], (columns, sizes.D), projection_std)
     if sizes.projects(i, again=True):
@@ -124,13 +128,13 @@ def lookup(sizes: Sizes, embedding: Params, ids_BT: Array, dtype: str) -> Array:
 
 
 def clusters(sizes: Sizes, embedding: Params, output: Params) -> list[Cluster]:
-  """Return the tied output's clusters: the head, ending in the classes of the other clusters, and the tails."""
-  projection = lambda name: output.get(name, embedding.get(name))
+  """Return the output's clusters: the head, ending in the classes of the other clusters, and the tails."""
+  read = lambda name: output.get(name, embedding.get(name))
   if sizes.div_val == 1:
     edges = adaptive_softmax.bounds(sizes.cutoffs, sizes.V)
-    parts = adaptive_softmax.split_table(embedding['tokens'], output['bias'], edges, projection('projection'))
+    parts = adaptive_softmax.split_table(read('tokens'), output['bias'], edges, read('projection'))
     parts = [p._replace(projection_JD=output.get(f'projection_{i}', p.projection_JD)) for i, p in enumerate(parts)]
   else:
     endings = [ending for ending, _, _ in sizes.tables]
-    parts = [Cluster(embedding[f'tokens{e}'], output[f'bias{e}'], projection(f'projection{e}')) for e in endings]
+    parts = [Cluster(read(f'tokens{e}'), output[f'bias{e}'], read(f'projection{e}')) for e in endings]
   return adaptive_softmax.with_classes(parts, output.get('clusters'))

@@ -50,7 +50,7 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = True
 OBJECTIVE = 'causal_lm'
 TIED = ('embed/tokens', *(f'embed/tokens_{i}' for i in range(8)))
-VOCABULARY = ('embed/tokens', 'output/bias')  # where all tables are equally wide
+VOCABULARY = ('embed/tokens', 'output/tokens', 'output/bias')  # where all tables are equally wide
 ROW_TABLES = ('embed/tokens',)  # of one width, by default stored column-major on a TPU and so copied by each step
 POSITIONS = ('sinusoids', 'shaw', 'absolute', 'layers')
 ATTENTION = relative_attention.BACKENDS
@@ -77,6 +77,7 @@ class Config:
     div_val: factor by which each cluster's table is narrower than the previous one.
     tie_projections: projections shared by input and output, one of lmx.layers.adaptive_embedding.TIES.
     project_same: with div_val > 1, also project a cluster's table that has the width of the model.
+    tied: use the embedding tables as the output matrices.
     untie: give each layer its own u and v.
     positions: one of POSITIONS.
     fidelity: one of FIDELITIES, see the module's docstring.
@@ -105,6 +106,7 @@ class Config:
   div_val: int = 1
   tie_projections: str = 'all'
   project_same: bool = True
+  tied: bool = True
   untie: bool = False
   positions: str = 'sinusoids'
   fidelity: str = 'tf'
@@ -189,7 +191,7 @@ def without_memory(cfg: Config) -> Config:
 
 def _tables(cfg: Config) -> adaptive_embedding.Sizes:
   return adaptive_embedding.Sizes(
-    cfg.V, cfg.D, cfg.E or cfg.D, cfg.cutoffs, cfg.div_val, cfg.tie_projections, cfg.project_same
+    cfg.V, cfg.D, cfg.E or cfg.D, cfg.cutoffs, cfg.div_val, cfg.tie_projections, cfg.project_same, cfg.tied
   )
 
 

@@ -40,6 +40,8 @@ CASES = {
   'narrower, no ties': dict(E=4, tie_projections='clusters'),
   'narrower, one for the output': dict(E=4, tie_projections='none'),
   'narrower, one cluster': dict(E=4, tie_projections='none', cutoffs=()),
+  'untied tables': dict(tied=False),
+  'div_val 4, untied tables': dict(div_val=4, E=16, tie_projections='but_first', tied=False),
 }
 
 
@@ -128,7 +130,9 @@ def test_imported_run_is_evaluated_on_a_split_of_text(tmp_path, capsys):
     ({'attn_type': 1}, 'attn_type: got 1'),
     ({'pre_lnorm': True}, 'pre_lnorm: got True'),
     ({'adaptive': False}, 'adaptive: got False'),
-    ({'tie_word_embeddings': False}, 'tie_word_embeddings: got False'),
+    ({'tie_word_embeddings': 'no'}, "tie_word_embeddings: got 'no'"),
+    ({'layer_norm_epsilon': 0}, 'layer_norm_epsilon: got 0'),
+    ({'num_attention_heads': 4}, 'num_attention_heads: got 4; expected n_head, 2'),
     ({'sample_softmax': 10}, 'sample_softmax: got 10'),
     ({'ext_len': 3}, 'ext_len: got 3'),
     ({'d_head': 3}, 'd_head: got 3'),
@@ -170,7 +174,6 @@ def test_shared_biases_that_differ_in_a_layer_are_rejected(tmp_path):
   ('changes', 'field'),
   [
     ({'fidelity': 'pytorch'}, 'fidelity'),
-    ({'fidelity': 'tf', 'same_length': True}, 'fidelity'),
     ({'positions': 'shaw', 'clamp': 3}, 'positions'),
     ({'recurrent': 1}, 'recurrent'),
     ({'div_val': 2, 'project_same': False}, 'project_same'),
@@ -195,6 +198,22 @@ def test_memory_starts_as_zeros_and_a_query_attends_to_itself():
   ours = last('transformers')
   np.testing.assert_array_equal(ours, last('pytorch', filled_B=np.full(1, cfg.M, np.int32)))
   assert np.abs(ours - last('pytorch')).max() > 1e-3 and np.abs(ours - last('tf')).max() > 1e-3
+
+
+def test_tensorflow_memory_of_one_length_is_one_longer_in_the_class():
+  """A query attends to M keys and itself in TensorFlow, to M keys in the class."""
+  cfg, params = made(fidelity='tf', same_length=True, eps=0.0)
+  theirs = transformer_xl.Config(**layout.fields(layout.config(cfg)))
+  assert (theirs.M, theirs.fidelity, theirs.eps) == (cfg.M + 1, 'transformers', 1e-12)
+
+  def last(cfg):
+    state = transformer_xl.init_state(cfg, 1)
+    for start in (0, 6, 12):
+      batch = {'tokens_BT': np.arange(start, start + 6, dtype=np.int32)[None]}
+      features, state = transformer_xl.apply(cfg, params['model'], batch, state)
+    return features.last_BTD
+
+  np.testing.assert_allclose(last(theirs), last(cfg), atol=1e-6)
 
 
 def test_projections_of_clusters_are_for_tables_equally_wide():

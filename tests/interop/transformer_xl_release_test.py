@@ -194,6 +194,7 @@ TORCH = dict(fidelity='pytorch', untie=False, M=6, clamp=5)
     dict(div_val=2, tie_projections='but_first'),
     dict(cutoffs=(), same_length=True),
     dict(E=4, tie_projections='head'),
+    dict(div_val=2, tie_projections='but_first', tied=False),
   ],
 )
 def test_modules_become_the_parameters(sizes, tmp_path):
@@ -204,6 +205,7 @@ def test_modules_become_the_parameters(sizes, tmp_path):
   assert main.main(['import', f'--from={tmp_path}', f'--workdir={tmp_path / "run"}']) == 0
   loaded = lmx.load(tmp_path / 'run')
   names = ('V', 'D', 'F', 'H', 'N', 'M', 'clamp', 'cutoffs', 'div_val', 'tie_projections', 'fidelity', 'same_length')
+  names += ('tied',)
   assert [getattr(loaded.cfg, name) for name in names] == [getattr(cfg, name) for name in names]
   assert loaded.cfg.dropout_attention == 0.2 and loaded.tokenizer.encode('w0 x\n').tolist() == [2, 1, 0]
   jax.tree.map(np.testing.assert_array_equal, dict(loaded.params['model']), params)

@@ -14,15 +14,18 @@ from typing import Any
 import numpy as np
 
 from lmx.errors import InputError
-from lmx.interop.huggingface import word_vocabulary
+from lmx.interop.huggingface import word_vocabulary, xlnet
 from lmx.interop.huggingface.entry import (
   LAYERS,
   Entry,
   Tied,
-  check_value,
+  check_plain,
+  epsilon,
   integer,
   linear,
+  named,
   norm,
+  own_fields,
   rate,
   reshaped,
   same,
@@ -46,19 +49,18 @@ _SIZES = {
   'H': ('n_head', 16),
   'div_val': ('div_val', 4),
 }
-_SWITCHES = {'same_length': ('same_length', True), 'untie': ('untie_r', True)}
-_NUMBERS = {
-  'init_std': ('init_std', 0.02),
-  'projection_std': ('proj_init_std', 0.01),
-  'eps': ('layer_norm_epsilon', 1e-5),
+_SWITCHES = {
+  'same_length': ('same_length', True),
+  'untie': ('untie_r', True),
+  'tied': ('tie_word_embeddings', True),
 }
+_NUMBERS = {'init_std': ('init_std', 0.02), 'projection_std': ('proj_init_std', 0.01)}
+_EPS = 'layer_norm_epsilon', 1e-5
 _FIXED: dict[str, tuple[Any, ...]] = {
   'attn_type': (0,),
   'pre_lnorm': (False,),
   'adaptive': (True,),
-  'tie_word_embeddings': (True,),
-  'tie_weight': (True,),  # of older files, as the next
-  'ext_len': (0,),
+  'ext_len': (0,),  # of older files
   'sample_softmax': (-1, 0),
 }
 
@@ -78,14 +80,17 @@ def constants(cfg: Any) -> dict[str, np.ndarray]:
 
 def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   """Return fields of models/transformer_xl.py's Config; raise InputError if the values are not supported."""
-  for name, values in _FIXED.items():
-    check_value(theirs, name, *values)
+  theirs = named(theirs, xlnet.ALIASES | {'tie_weight': 'tie_word_embeddings'})
+  check_plain(theirs, **_FIXED)
   settings: dict[str, Any] = {ours: integer(theirs, *given) for ours, given in _SIZES.items()}
   settings['N'] = integer(theirs, 'n_layer', 18, high=LAYERS)
   settings['M'] = integer(theirs, 'mem_len', 1600, low=0)
   settings['clamp'] = max(0, integer(theirs, 'clamp_len', 1000, low=-1))  # disabled unless positive
   settings |= {ours: switch(theirs, *given) for ours, given in _SWITCHES.items()}
   settings |= {ours: rate(theirs, *given) for ours, given in _NUMBERS.items()}
+  settings['eps'] = epsilon(theirs, *_EPS)
+  if not settings['eps']:
+    raise InputError(f'config.json: {_EPS[0]}: got 0; expected a number above 0; lmx supports no other')
   settings |= {'dropout': rate(theirs, 'dropout', 0.1), 'dropout_attention': rate(theirs, 'dropatt', 0.0)}
   D, H, K = settings['D'], settings['H'], integer(theirs, 'd_head', 64)
   if H * K != D:
@@ -132,32 +137,34 @@ def config(cfg: Any) -> dict[str, Any]:
   """Return fields of config.json; the inverse of `fields`. Raises InputError for unsupported values."""
   _check(cfg)
   sizes = _SIZES | _SWITCHES | _NUMBERS
-  settings = {theirs: getattr(cfg, ours) for ours, (theirs, _) in sizes.items()}
+  settings = own_fields(cfg, sizes)
   ties = _ties(cfg) if _is_projected(cfg) else [False] + [True] * len(cfg.cutoffs)
-  return settings | {
-    'd_embed': cfg.E or cfg.D,
-    'd_head': cfg.D // cfg.H,
-    'n_layer': cfg.N,
-    'mem_len': cfg.M,
-    'clamp_len': cfg.clamp or -1,
-    'cutoffs': list(cfg.cutoffs),
-    'tie_projs': ties,
-    'proj_share_all_but_first': all(ties[1:]),
-    'layer_norm_epsilon': cfg.eps or (1e-12 if cfg.fidelity == 'tf' else 1e-5),
-    'dropout': cfg.dropout,
-    'dropatt': cfg.dropout_attention,
-    **{name: values[0] for name, values in _FIXED.items() if name not in ('tie_weight', 'ext_len')},
-  }
+  return (
+    settings
+    | {
+      'd_embed': cfg.E or cfg.D,
+      'd_head': cfg.D // cfg.H,
+      'n_layer': cfg.N,
+      'mem_len': cfg.M + (cfg.M > 0 and cfg.fidelity == 'tf' and cfg.same_length),  # its own key counts in the class
+      'clamp_len': cfg.clamp or -1,
+      'cutoffs': list(cfg.cutoffs),
+      'tie_projs': ties,
+      'proj_share_all_but_first': all(ties[1:]),
+      'layer_norm_epsilon': cfg.eps or (1e-12 if cfg.fidelity == 'tf' else 1e-5),
+      'dropout': cfg.dropout,
+      'dropatt': cfg.dropout_attention,
+      **{name: values[0] for name, values in _FIXED.items() if name != 'ext_len'},
+    }
+  )
 
 
 def _check(cfg: Any) -> None:
   """Raise InputError unless the class computes the same."""
-  zeros = cfg.fidelity == 'transformers' or (cfg.fidelity == 'tf' and not cfg.same_length)
   for wrong, field, expected in (
     (cfg.positions != 'sinusoids', 'positions', "'sinusoids'"),
     (cfg.recurrent not in (-1, cfg.N) and cfg.M > 0, 'recurrent', '-1, a memory of every layer'),
     (cfg.div_val > 1 and not cfg.project_same and (cfg.E or cfg.D) == cfg.D, 'project_same', 'True'),
-    (cfg.M > 0 and not zeros, 'fidelity', "'transformers', or 'tf' without model.same_length"),
+    (cfg.M > 0 and cfg.fidelity == 'pytorch', 'fidelity', "'tf' or 'transformers', a memory that begins as zeros"),
   ):
     if wrong:
       raise InputError(
@@ -171,6 +178,7 @@ def tied(cfg: Any) -> list[Tied]:
   repeated = [
     Tied(f'crit.out_layers.{i}.weight', f'transformer.word_emb.emb_layers.{i}.weight')
     for i in range(count if cfg.div_val > 1 else 1)
+    if cfg.tied
   ]
   if _is_projected(cfg):
     once = cfg.div_val == 1
@@ -233,6 +241,8 @@ def _tables(cfg: Any) -> list[Entry]:
       same(f'model/embed/tokens{ending}', f'transformer.word_emb.emb_layers.{i}.weight', end - start, width),
       same(f'model/output/bias{ending}', f'crit.out_layers.{i}.bias', end - start),
     ]
+    if not cfg.tied:
+      parameters.append(same(f'model/output/tokens{ending}', f'crit.out_layers.{i}.weight', end - start, width))
     if _is_projected(cfg, width):
       parameters.append(transposed(f'model/embed/projection{ending}', f'{_PROJECTIONS}.{i}', D, width))
     if cfg.div_val > 1 and not _ties(cfg)[i] and _is_projected(cfg, width):
