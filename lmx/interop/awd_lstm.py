@@ -8,9 +8,10 @@ has no output. With "bwd" in the file or folder name, documents are read backwar
 dropout rates, so fastai's defaults apply (awd_lstm_lm_config). fastai_classifier.py adds the classifiers' head, and
 reads the Learner of learn.export.
 
-salesforce: a folder with one .pt, torch.save([model, criterion, optimizer]) of whole modules, or the model's state
-dict; and, for the tokenizer, the corpus.*.data that main.py writes. The criterion has the softmax clusters. Cell QRNN
-is read too (salesforce/pytorch-qrnn, torchqrnn/qrnn.py). salesforce.py writes this format.
+salesforce: a folder with one .pt, torch.save([model, criterion, optimizer]) of whole modules, only the model (as
+finetune.py saves it), or its state dict; and, for the tokenizer, the corpus.*.data that main.py writes. The criterion
+has the softmax clusters. Cell QRNN is read too (salesforce/pytorch-qrnn, torchqrnn/qrnn.py). salesforce.py writes this
+format.
 """
 
 from __future__ import annotations
@@ -190,6 +191,8 @@ def _contents(content: Any) -> tuple[dict[str, np.ndarray], dict[str, Any], dict
     content = content['model']
   if fastai_classifier.is_learner(content):
     content = torch_file.tensors(fastai_classifier.model(content))
+  if isinstance(content, torch_file.Foreign) and content.name.endswith('.RNNModel'):  # of finetune.py
+    content = [content]
   if isinstance(content, (list, tuple)) and content:
     model, *others = content
     content, fields = torch_file.tensors(model), _dropouts(model)
