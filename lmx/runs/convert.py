@@ -212,7 +212,8 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {about}']
   lines += _describe_vocabulary(folder, directory, tokenizer, run) if with_tokenizer else []
   lines += _describe_generation(folder, record)
-  notes = [folder.note] * bool(with_tokenizer and folder.note) + [folder.generation.note] * bool(folder.generation.note)
+  notes = [*folder.remarks, *[folder.note] * with_tokenizer, folder.generation.note]
+  notes = [note for note in notes if note]
   if new:
     notes.append(f'not in the files, so newly initialised: {_parts(row.name for row in new)}')
   rows = [*converted.rows, *folder.unused, *new]
@@ -470,12 +471,14 @@ def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str, max_shard_siz
   run, data, content = loaded.run, loaded.run.data, loaded.tokenizer.content()
   task = architectures.Task(run.objective_name, run.objective, loaded.labels)
   untrained = _untrained(loaded)
-  bare = folders.bare_class(run.model_name, task, untrained)
+  bare = folders.bare_class(run.model_name, cfg, task, untrained)
+  spare = set() if bare else folders.spare(run.model_name, cfg, task)
+  missing = untrained if bare else spare & untrained if _is_import(loaded) else spare
   names = folders.write(
     to,
     run.model_name,
     cfg,
-    _without(loaded.params, untrained) if bare else loaded.params,
+    _without(loaded.params, missing),
     task,
     content,
     data.lower_case,
@@ -490,7 +493,7 @@ def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str, max_shard_siz
     lines.append(
       f'not written: {_parts(untrained)}: they were neither in the imported files nor trained; so the class is {bare}'
     )
-  elif drawn := untrained & folders.parameters(run.model_name, cfg, task):
+  elif drawn := untrained & set().union(*folders.written(run.model_name, cfg, task).values()) - missing:
     lines.append(f'newly initialised and never trained: {_parts(drawn)}; the imported files did not have them')
   if 'tokenizer_config.json' not in names:
     lines.append(f'not written: transformers has no format for a {loaded.tokenizer.kind} tokenizer')
@@ -501,9 +504,14 @@ def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str, max_shard_siz
   return lines
 
 
+def _is_import(loaded: restore.RestoredRun) -> bool:
+  """Return True for imported weights without an update."""
+  return not loaded.step and 'imported_from' in run_files.read_data(loaded.workdir)
+
+
 def _untrained(loaded: restore.RestoredRun) -> set[str]:
   """Return the paths of the parameters that an import newly initialised, if no update has been made since."""
-  return set() if loaded.step else {str(path) for path in run_files.read_data(loaded.workdir).get(_UNREAD, ())}
+  return {str(path) for path in run_files.read_data(loaded.workdir).get(_UNREAD, ())} if _is_import(loaded) else set()
 
 
 def _without(params: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:

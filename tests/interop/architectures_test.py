@@ -108,6 +108,36 @@ def test_export_and_import_restore_the_run(name):
 
 
 @pytest.mark.parametrize(
+  ('name', 'layer', 'other'),
+  [
+    ('BertForSequenceClassification', 'cls.seq_relationship', 'BertForPreTraining'),
+    ('BertForTokenClassification', 'qa_outputs', 'BertForQuestionAnswering'),
+    ('GPT2ForSequenceClassification', 'multiple_choice_head.summary', 'GPT2DoubleHeadsModel'),
+  ],
+)
+def test_left_over_head_of_another_class_is_unused(name, layer, other, make, tmp_path):
+  made, *_ = make(name)
+  change(made, **{f'{layer}.weight': np.ones((2, 8), np.float32), f'{layer}.bias': np.ones(2, np.float32)})
+  rows = convert.read(str(made), tmp_path / 'run').rows
+  assert {row.name: row.note for row in rows if row.name.startswith(layer)} == dict.fromkeys(
+    (f'{layer}.bias', f'{layer}.weight'), f'of {other}, not {name}'
+  )
+
+
+def test_several_classes_and_shards_beside_the_weights_are_reported(make, tmp_path):
+  made, *_ = make(
+    'BertForTokenClassification', architectures=['X', 'BertForQuestionAnswering', 'BertForTokenClassification']
+  )
+  (made / 'model.safetensors.index.json').write_text('{}')
+  (made / 'model-00001-of-00002.safetensors').write_bytes(b'')
+  imported = convert.read(str(made), tmp_path / 'run')
+  assert imported.run.objective_name == 'tag'
+  notes = '; '.join(imported.notes)
+  assert 'not model.safetensors.index.json, model-00001-of-00002.safetensors beside it' in notes
+  assert 'read as BertForTokenClassification' in notes
+
+
+@pytest.mark.parametrize(
   'name,marks,objective',
   [
     ('BertForSequenceClassification', (), 'classify'),
@@ -198,7 +228,8 @@ def test_labels_and_objectives_of_a_config():
   'changes,tensors,words',
   [
     ({}, {'classifier.bias': None}, ['1 tensors missing: classifier.bias']),
-    ({}, {'cls.seq_relationship.bias': np.zeros(2, np.float32)}, ['1 tensors unknown: cls.seq_relationship.bias']),
+    ({}, {'cls.other.bias': np.zeros(2, np.float32)}, ['1 tensors unknown: cls.other.bias']),
+    ({'is_decoder': True}, {}, ['is_decoder: got True']),
     ({'id2label': {'0': 'a', '1': 'b'}}, {}, [r'classifier.weight is \(3, 8\), not \(2, 8\)', r'classifier.bias is']),
     ({'architectures': ['BertForQuestionAnswering']}, {}, ['missing: qa_outputs.weight, qa_', 'unknown: classifier']),
     ({'architectures': ['BertForX']}, {}, ['folder: config.json: architectures: unknown BertForX']),
@@ -371,8 +402,10 @@ def test_custom_tokenizer_exports_as_generic_class(kind, options, name, tmp_path
 
 def test_custom_splitting_exports_as_generic_class():
   state = build.train('bpe', TEXTS, vocab_size=300).content()['model']
-  assert folder._class('bpe', state) == 'GPT2TokenizerFast'
+  assert folder._tokenizer_class('bpe', state) == 'GPT2TokenizerFast'
   whole = state | {'pre_tokenizer': state['pre_tokenizer'] | {'use_regex': False}}
   assert (
-    folder._class('bpe', whole) == folder._class('bpe', state | {'pre_tokenizer': None}) == 'PreTrainedTokenizerFast'
+    folder._tokenizer_class('bpe', whole)
+    == folder._tokenizer_class('bpe', state | {'pre_tokenizer': None})
+    == 'PreTrainedTokenizerFast'
   )

@@ -15,7 +15,6 @@ and, if folders are read and written (folder.py),
   evaluation(directory, config), optional: fields of its `evaluation` section, the folder's search options;
   write(directory, tokenizer, evaluation, settings), optional: writer of its further files, given the fields of
     config.json; it returns more of them;
-  BARE_CLASS, optional: the class without the pre-training head, and the path prefix of its parameters;
   used(fields, tensors), optional: the tensors, without unused rows; MODEL, fits(cfg), if another family has the lmx
   model's name: that name, and True if this family writes a Config.
 architectures.py has the transformers classes, each a model with a head.
@@ -121,9 +120,10 @@ def _canonical(layout: ModuleType, cfg: Any, tensors: Tensors) -> _Named:
       continue
     if tied.checked and not np.array_equal(copy, renamed[tied.source], equal_nan=True):
       untie = 'set "tie_word_embeddings": false in config.json if both are intended'
+      only = f'lmx computes with one; remove {tied.name} only if {tied.source} is intended for both'
       raise InputError(
         f'{tied.name}: got other values than {tied.source}; expected equal ones, because this config ties the two; '
-        f'{untie if hasattr(cfg, "tied") and not tied.always else "remove it"}'
+        f'{untie if hasattr(cfg, "tied") and not tied.always else only}'
       )
     reason = f'repeats {given[tied.source]}' if tied.checked else f'{given[tied.source]} is computed with'
     unused.append(_row(UNUSED, given[tied.name], copy, reason))
@@ -140,6 +140,20 @@ def _canonical(layout: ModuleType, cfg: Any, tensors: Tensors) -> _Named:
       unused.append(_row(UNUSED, given[name], buffer, 'a constant'))
       mapped.release(buffer)
   return _Named(renamed, given, unused)
+
+
+def _without_heads(named: _Named, heads: Mapping[str, str], entries: Iterable[Entry], architecture: str) -> _Named:
+  """Return the tensors without the layers of `heads`, {name: class}, unless those of the class are missing."""
+  own = {name for entry in entries for name in entry.names}
+  others = {name: heads[layer] for name in {*named.tensors} - own if (layer := name.rpartition('.')[0]) in heads}
+  if any(name.rpartition('.')[0] in heads for name in own - {*named.tensors}):
+    return named
+  unused = [
+    _row(UNUSED, named.given[name], named.tensors[name], f'of {other}, not {architecture}')
+    for name, other in sorted(others.items())
+  ]
+  kept = {name: x for name, x in named.tensors.items() if name not in others}
+  return _Named(kept, named.given, [*named.unused, *unused])
 
 
 def _row(status: str, name: str, x: np.ndarray, note: str = '') -> Row:
@@ -210,6 +224,8 @@ def convert(
   layout = family(name)
   named = _canonical(layout, cfg, tensors)
   entries = [*_entries(layout, cfg, architecture, outputs), *head]
+  if architecture:
+    named = _without_heads(named, architectures.other_heads(architecture, layout.entries(cfg)), entries, architecture)
   present = {entry.group for entry in entries if any(n in named.tensors for n in entry.names)}
   entries = [entry for entry in entries if not entry.group or entry.group in present]
   _check(architecture or name, entries, named.tensors)

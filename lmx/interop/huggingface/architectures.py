@@ -18,8 +18,9 @@ dropout that a class lacks, and tag sequences constrained to a scheme (`objectiv
   XLNetForQuestionAnswering                         span, head 'xlnet'    each subword, ends given their start
   MarianMTModel, FSMTForConditionalGeneration       translation           none, each token of the translation
 
-A GPT model read as DoubleHeads has the auxiliary loss with lambda = 0.5 (Radford et al. 2018, section 4.1), which
-the files do not contain. BertForMaskedLM is BERT without a next-sentence head.
+`HEADS` also has the classes without a head of pre-training, which are written if that head was neither read nor
+trained. A GPT model read as DoubleHeads has the auxiliary loss with lambda = 0.5 (Radford et al. 2018, section 4.1),
+which the files do not contain. BertForMaskedLM is BERT without a next-sentence head.
 """
 
 from __future__ import annotations
@@ -28,7 +29,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lmx.errors import InputError, nearest
-from lmx.interop.huggingface.entry import Entry, Tensors, check_value, integer, norm, rate, same, show, transposed
+from lmx.interop.huggingface import xlnet
+from lmx.interop.huggingface.entry import (
+  Entry,
+  Tensors,
+  check_value,
+  epsilon,
+  integer,
+  norm,
+  rate,
+  same,
+  show,
+  transposed,
+)
 
 PROBLEMS = {'classify': 'single_label_classification', 'regress': 'regression'}
 LABELS = 100_000  # largest number of labels of a class
@@ -65,9 +78,11 @@ class Head(NamedTuple):
     outputs: number of outputs of the layer; 0 is one per label.
     inner: the other layers of the head.
     groups: optional parts of a model file (`Entry.group`) that the class has.
+    spare: those of them that the class itself lacks, written only if they were read from files.
     tied: True if the class has the language model's output matrix.
     dropout: field of the objective -> its name in config.json.
     integers: field of the objective -> (its name in config.json, its default there).
+    epsilons: the same for epsilons of layer normalisation.
     fixed_objective: field of the objective -> value with which both compute the same.
     fixed_config: field of config.json -> value with which both compute the same; it is the default there.
     read_defaults: further fields of the objective that are set when reading.
@@ -81,9 +96,11 @@ class Head(NamedTuple):
   outputs: int = 0
   inner: tuple[Inner, ...] = ()
   groups: tuple[str, ...] = ()
+  spare: tuple[str, ...] = ()
   tied: bool = False
   dropout: Mapping[str, str] = {}
   integers: Mapping[str, tuple[str, int]] = {}
+  epsilons: Mapping[str, tuple[str, float]] = {}
   fixed_objective: Mapping[str, Any] = {}
   fixed_config: Mapping[str, Any] = {}
   read_defaults: Mapping[str, Any] = {}
@@ -149,9 +166,16 @@ HEADS = {
   'BertForPreTraining': Head(
     'bert', ('masked_lm',), groups=('pooler', 'mlm', 'nsp'), tied=True, fixed_objective={'next_sentence': True}
   ),
-  'BertForMaskedLM': Head(  # has no pooler: it is written for BertModel, which reads the same folder
-    'bert', ('masked_lm',), groups=('pooler', 'mlm'), tied=True, fixed_objective={'next_sentence': False}
+  'BertForMaskedLM': Head(
+    'bert',
+    ('masked_lm',),
+    groups=('pooler', 'mlm'),
+    spare=('pooler',),
+    tied=True,
+    fixed_objective={'next_sentence': False},
   ),
+  'BertForNextSentencePrediction': Head('bert', (), groups=('pooler', 'nsp')),
+  'BertModel': Head('bert', (), groups=('pooler',)),
   'BertForSequenceClassification': Head(
     'bert',
     ('classify', 'regress'),
@@ -159,6 +183,7 @@ HEADS = {
     groups=('pooler',),
     dropout={'dropout_pooled': 'classifier_dropout'},
     fixed_objective=_POOLED,
+    fixed_config={'is_decoder': False},
     read_defaults=_ROW,
   ),
   'BertForMultipleChoice': Head(
@@ -169,6 +194,7 @@ HEADS = {
     groups=('pooler',),
     dropout={'dropout_pooled': 'classifier_dropout'},
     fixed_objective=_POOLED,
+    fixed_config={'is_decoder': False},
     read_defaults=_ROW,
   ),
   'BertForTokenClassification': Head(
@@ -184,9 +210,11 @@ HEADS = {
     'bert', ('span',), 'qa_outputs', 'objective', outputs=2, fixed_objective={'head': 'bert'}
   ),
   'OpenAIGPTLMHeadModel': Head('gpt', ('causal_lm',), groups=('output',), tied=True),
+  'OpenAIGPTModel': Head('gpt', ()),
   'OpenAIGPTDoubleHeadsModel': _double_heads('gpt'),
   'OpenAIGPTForSequenceClassification': _sequence_head('gpt'),
   'GPT2LMHeadModel': Head('gpt2', ('causal_lm',), groups=('output',), tied=True),
+  'GPT2Model': Head('gpt2', ()),
   'GPT2DoubleHeadsModel': _double_heads('gpt2'),
   'GPT2ForSequenceClassification': _sequence_head('gpt2'),
   'TransfoXLLMHeadModel': Head('transformer_xl', ('causal_lm',), tied=True),
@@ -218,6 +246,7 @@ HEADS = {
       Inner('objective/none_out', 'answer_class.dense_1', 1, 0, bias=False),
     ),
     integers={'begins': ('start_n_top', 5), 'ends': ('end_n_top', 5)},
+    epsilons={'eps': xlnet.EPS},
     fixed_objective={'head': 'xlnet'},
   ),
   'MarianMTModel': Head('transformer', ('translation',), groups=('output',), tied=True),
@@ -234,10 +263,19 @@ _READ_AS = {
   'MarianModel': 'MarianMTModel',
   'FSMTModel': 'FSMTForConditionalGeneration',
 }
+# Class, and a part of its files (`Entry.group`) -> the class without this part.
+_WITHOUT = {
+  ('BertForPreTraining', 'mlm'): 'BertForNextSentencePrediction',
+  ('BertForMaskedLM', 'mlm'): 'BertModel',
+  ('OpenAIGPTLMHeadModel', 'output'): 'OpenAIGPTModel',
+  ('GPT2LMHeadModel', 'output'): 'GPT2Model',
+}
 
 
 def recognise(model: str, theirs: Mapping[str, Any], tensors: Tensors) -> str:
-  """Return the class of a file: the one named in config.json, else the one whose layer is among the tensors.
+  """Return the class of a file: one named in config.json, else the one whose layer is among the tensors.
+
+  Of several names it is the first whose layer the tensors have.
 
   Args:
     model: the family.
@@ -251,10 +289,9 @@ def recognise(model: str, theirs: Mapping[str, Any], tensors: Tensors) -> str:
   named = theirs['architectures'] if theirs.get('architectures') else []
   if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
     raise InputError(f'config.json: architectures: got {show(named)}; expected a list of names')
-  for name in named:
-    read_as = _READ_AS.get(name, str(name))
-    if read_as in own:
-      return read_as
+  read_as = [read for name in named if (read := _READ_AS.get(name, name)) in own]
+  if read_as:
+    return next((name for name in read_as if not HEADS[name].layer or _fits(HEADS[name], tensors)), read_as[0])
   if named:
     known = sorted({*own, *(name for name, read in _READ_AS.items() if read in own)})
     raise InputError(f'config.json: architectures: unknown {", ".join(named)}{nearest(named[0], known)}')
@@ -319,7 +356,8 @@ def objective(name: str, theirs: Mapping[str, Any]) -> dict[str, Any]:
   settings = {'name': chosen, **head.read_defaults, **head.fixed_objective}
   for ours, field in head.dropout.items():
     settings[ours] = rate(theirs, field if theirs.get(field) is not None else 'hidden_dropout_prob', 0.1)
-  settings |= {ours: integer(theirs, field, default) for ours, (field, default) in head.integers.items()}
+  settings |= {ours: integer(theirs, *given) for ours, given in head.integers.items()}
+  settings |= {ours: epsilon(theirs, *given) for ours, given in head.epsilons.items()}
   return settings | ({'metric': 'accuracy'} if chosen == 'classify' else {})
 
 
@@ -366,7 +404,7 @@ def _differences(fixed_objective: Mapping[str, Any], cfg: Any) -> list[str]:
 def config(name: str, task: Task) -> dict[str, Any]:
   """Return the class-specific fields of config.json."""
   head = HEADS[name]
-  fields = dict(head.dropout) | {ours: field for ours, (field, _) in head.integers.items()}
+  fields = dict(head.dropout) | {ours: field for ours, (field, _) in (*head.integers.items(), *head.epsilons.items())}
   settings: dict[str, Any] = {field: getattr(task.cfg, ours) for ours, field in fields.items()} | dict(
     head.fixed_config
   )
@@ -406,6 +444,27 @@ def _inner_entries(inner: Inner, width: int) -> list[Entry]:
   rows = inner.outputs * width or 1
   parameters = [transposed(f'{inner.path}/kernel', f'{inner.name}.weight', rows, inner.inputs * width)]
   return parameters + ([same(f'{inner.path}/bias', f'{inner.name}.bias', rows)] if inner.bias else [])
+
+
+def other_heads(name: str, body: Iterable[Entry]) -> dict[str, str]:
+  """Return {name of a layer: its class} of the heads of the model's classes; the class `name` may share some."""
+  head = HEADS[name]
+  layers = {
+    layer: other
+    for other, one in HEADS.items()
+    if one.model == head.model
+    for layer in (one.layer, *(inner.name for inner in one.inner))
+  }
+  if head.layer:  # the objective's part of the model's files
+    pretrained = next(other for other, one in HEADS.items() if one.model == head.model)
+    objective = [entry for entry in body if entry.path[0] != 'model']
+    layers |= {name.rpartition('.')[0]: pretrained for entry in objective for name in entry.names}
+  return {layer: other for layer, other in layers.items() if layer}
+
+
+def without(name: str, groups: Iterable[str]) -> str:
+  """Return the class that lacks one of these parts (`Entry.group`), '' if there is none."""
+  return next((small for group in groups if (small := _WITHOUT.get((name, group)))), '')
 
 
 def class_entries(name: str, entries: Iterable[Entry]) -> list[Entry]:

@@ -87,6 +87,7 @@ class Folder(NamedTuple):
     generation: settings of `generate`.
     vocabulary: reads a word list, or a tokenizer's content with its `kind`; None if the folder has neither.
     note: line for the user about that tokenizer.
+    remarks: lines for the user about what is not read.
     names: tensor -> its name in the file, if different.
     unused: tensors in the file but not in `tensors`, with the reason.
     family: the family of its tensors, '' if it is named after the model.
@@ -106,6 +107,7 @@ class Folder(NamedTuple):
   generation: generation.Settings = generation.Settings()
   vocabulary: Callable[[], word_vocabulary.Vocabulary | Mapping[str, Any] | None] | None = None
   note: str = ''
+  remarks: Sequence[str] = ()
   names: Mapping[str, str] = {}
   unused: Sequence[Row] = ()
   family: str = ''
@@ -147,7 +149,7 @@ def read(directory: Any) -> Folder:
   except InputError as error:
     raise InputError(f'{directory}: {error}') from None
   tokenizer = _tokenizer_kind(directory, layout.TOKENIZER)
-  lowers = _LOWERS[tokenizer]
+  lowers, remarks = _LOWERS[tokenizer], _remarks(directory, config, architecture)
   own: dict[str, Any] = {'data': getattr(layout, 'DATA', {}), 'note': getattr(layout, 'NOTE', ''), 'family': family}
   if hasattr(layout, 'evaluation'):
     own['evaluation'] = layout.evaluation(directory, config)
@@ -157,7 +159,9 @@ def read(directory: Any) -> Folder:
   if hasattr(layout, 'vocabulary'):
     own['vocabulary'] = functools.partial(layout.vocabulary, directory)
   name = getattr(layout, 'MODEL', family)
-  return Folder(name, fields, tensors, tokenizer, lowers, architecture, objective, labels, unused=unused, **own)
+  return Folder(
+    name, fields, tensors, tokenizer, lowers, architecture, objective, labels, remarks=remarks, unused=unused, **own
+  )
 
 
 def _tokenizer_kind(directory: pathlib.Path, usual: str) -> str:
@@ -221,6 +225,19 @@ def _tensors(directory: pathlib.Path) -> tuple[dict[str, np.ndarray], list[Row]]
   raise InputError(f'{directory} has no {WEIGHTS} and no {PICKLES}')
 
 
+def _remarks(directory: pathlib.Path, config: Mapping[str, Any], architecture: str) -> list[str]:
+  """Return lines on the weights and classes of a folder that are not read."""
+  remarks = []
+  whole, index = (WEIGHTS, INDEX) if (directory / WEIGHTS).exists() else (PICKLES, PICKLES_INDEX)
+  shards = [index] * (directory / index).exists()
+  shards += [path.name for path in documents.match(directory, whole.replace('.', '-*-of-*.'))]
+  if (directory / whole).exists() and shards:
+    remarks.append(f'{whole} is read, as transformers does, not {", ".join(shards[:_SHOWN])} beside it')
+  if len(named := config.get('architectures') or []) > 1:
+    remarks.append(f'architectures: {", ".join(named)}: read as {architecture}')
+  return remarks
+
+
 def _pickled(path: pathlib.Path) -> dict[str, np.ndarray]:
   content = torch_file.read(path)
   if not torch_file.are_tensors(content):
@@ -271,7 +288,7 @@ def write(
     lower_case: True if the tokenizer lower-cases.
     special_tokens: special tokens that were added to it: GPT's start, delimiter and classify.
     evaluation: the run's `evaluation` section, for families that write search options.
-    bare: the class without heads, written instead of the task's class; see `bare_class`.
+    bare: the class without a head, written instead of the task's class; see `bare_class`.
     max_shard_size: see `streamed.write_shards`.
     options: fields of `lmx.decoding.text.Options` that the run was imported with.
 
@@ -281,22 +298,13 @@ def write(
   Raises:
     InputError: no class of transformers computes the same, a parameter is missing, or the directory cannot be written.
   """
-  family = huggingface.family_of(name, cfg)
-  layout = huggingface.family(family)
-  if not hasattr(layout, 'TYPE'):
-    raise InputError(
-      f'model "{name}" is not written as a folder; expected one of '
-      + ', '.join(n for n, f in huggingface.FAMILIES.items() if hasattr(f, 'TYPE'))
-    )
-  architecture = architectures.choose(family, task)
-  settings = {'architectures': [bare or architecture], 'model_type': layout.TYPE, **layout.config(cfg)}
-  settings |= {'dtype': 'float32'}
-  tensors = huggingface.lazy(family, cfg, params, '' if bare else architecture, len(task.labels) or 1)
-  if bare:  # without copies of a head
-    tensors = {name: x for name, x in tensors.items() if name.startswith(layout.PREFIX)}
+  family, architecture = _class(name, cfg, task)
+  layout, architecture = huggingface.family(family), bare or architecture
+  settings = {'architectures': [architecture], 'model_type': layout.TYPE, **layout.config(cfg)}
+  settings |= {'dtype': 'float32'} | _of_task(architectures.config(architecture, task), settings)
+  tensors = huggingface.lazy(family, cfg, params, architecture, len(task.labels) or 1)
   with whole(directory) as part:
     length = getattr(cfg, 'T', 0)  # absent without a position table
-    settings |= architectures.config(architecture, task)
     if hasattr(layout, 'write'):
       settings |= layout.write(part, tokenizer, evaluation, settings)
     else:
@@ -308,19 +316,48 @@ def write(
   return sorted(path.name for path in pathlib.Path(directory).iterdir())
 
 
-def bare_class(name: str, task: architectures.Task, untrained: Collection[str]) -> str:
-  """Return the class without the head of pre-training, if that is among the `untrained` parameters; else ''."""
-  bare, head = getattr(huggingface.FAMILIES.get(name), 'BARE_CLASS', ('', ''))
-  is_untrained = any(path.startswith(head) for path in untrained)
-  return bare if bare and is_untrained and task.objective == 'masked_lm' else ''
-
-
-def parameters(name: str, cfg: Any, task: architectures.Task) -> set[str]:
-  """Return the paths of the parameters that are written for a run of model `name`."""
+def _class(name: str, cfg: Any, task: architectures.Task) -> tuple[str, str]:
+  """Return the family and the class of a run of model `name`; raise InputError if there is none."""
   family = huggingface.family_of(name, cfg)
-  architecture = architectures.choose(family, task)
+  if not hasattr(huggingface.family(family), 'TYPE'):
+    raise InputError(
+      f'model "{name}" is not written as a folder; expected one of '
+      + ', '.join(n for n, f in huggingface.FAMILIES.items() if hasattr(f, 'TYPE'))
+    )
+  return family, architectures.choose(family, task)
+
+
+def _of_task(fields: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+  """Return the class's own fields of config.json; raise InputError if the model's have other values."""
+  for name, value in fields.items():
+    if settings.get(name, value) != value:
+      raise InputError(
+        f'objective: got {value!r} for {name} in config.json; expected {settings[name]!r}, the value of the model; the '
+        'class has only one'
+      )
+  return fields
+
+
+def bare_class(name: str, cfg: Any, task: architectures.Task, untrained: Collection[str]) -> str:
+  """Return the class without a head of pre-training that is among the `untrained` parameters; else ''."""
+  parts = {group: paths for group, paths in written(name, cfg, task).items() if group}
+  return architectures.without(_class(name, cfg, task)[1], [g for g, paths in parts.items() if paths & {*untrained}])
+
+
+def spare(name: str, cfg: Any, task: architectures.Task) -> set[str]:
+  """Return the paths of the parameters that the class of a run lacks, and of which a folder may have more."""
+  groups = architectures.HEADS[_class(name, cfg, task)[1]].spare
+  return {path for group, paths in written(name, cfg, task).items() if group in groups for path in paths}
+
+
+def written(name: str, cfg: Any, task: architectures.Task) -> dict[str, set[str]]:
+  """Return the paths of the parameters that are written for a run of model `name`, by part (`Entry.group`)."""
+  family, architecture = _class(name, cfg, task)
   entries = architectures.entries(architecture, huggingface.family(family).entries(cfg), cfg.D, len(task.labels) or 1)
-  return {'/'.join(entry.path) for entry in architectures.class_entries(architecture, entries)}
+  paths: dict[str, set[str]] = {}
+  for entry in architectures.class_entries(architecture, entries):
+    paths.setdefault(entry.group, set()).add('/'.join(entry.path))
+  return paths
 
 
 @contextlib.contextmanager
@@ -356,7 +393,7 @@ def _write_tokenizer(
   if kind not in _FAST:
     return {}
   model, special = hf.Tokenizer.from_str(json.dumps(tokenizer['model'])), tokenizer.get('special', {})
-  settings: dict[str, Any] = {'tokenizer_class': _class(kind, tokenizer['model'])}
+  settings: dict[str, Any] = {'tokenizer_class': _tokenizer_class(kind, tokenizer['model'])}
   settings |= {'model_max_length': length} if length else {}
   ids: dict[str, str] = {}
   if kind == 'wordpiece':
@@ -387,7 +424,7 @@ def _write_tokenizer(
   return absent | {f'{name}_token_id': model.token_to_id(token) for name, token in ids.items()}
 
 
-def _class(kind: str, model: Mapping[str, Any]) -> str:
+def _tokenizer_class(kind: str, model: Mapping[str, Any]) -> str:
   """Return the class of transformers that reads a tokenizer: the kind's own if it has that one's parts."""
   parts = (model['normalizer'] or {}, model['pre_tokenizer'] or {})
   for part, expected in zip(parts, _PARTS.get(kind, ()), strict=False):
