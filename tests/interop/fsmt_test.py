@@ -214,9 +214,9 @@ def test_tokenizer_or_search_that_the_class_lacks_is_not_written(run, tmp_path):
 
 REFUSED = {
   'activation': (dict(config={'activation_function': 'tanh'}), 'activation_function'),
-  'dropped layers': (dict(config={'decoder_layerdrop': 0.1}), 'decoder_layerdrop'),
+  'pruned heads': (dict(config={'pruned_heads': {'0': [1]}}), 'pruned_heads'),
   'decoder alone': (dict(config={'is_encoder_decoder': False}), 'is_encoder_decoder'),
-  'another width': (dict(config={'hidden_size': 32}), 'hidden_size: got 32; expected 16'),
+  'another width': (dict(config={'hidden_size': 32}), 'hidden_size: got 32; expected d_model, 16'),
   'a shared table': (dict(config={'tie_word_embeddings': True}), 'tgt_vocab_size: got'),
   'no padding': (dict(config={'pad_token_id': -1}), 'pad_token_id'),
   'another class': (dict(config={'architectures': ['FSMTForSpeech']}), 'unknown FSMTForSpeech'),
