@@ -15,12 +15,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--max_shard_size', default='', help='size of a file of weights at most, such as 200MB (default: 5GB)'
   )
+  parser.add_argument(
+    '--license', default='', help='licence in README.md, such as apache-2.0 (default: of unchanged imported weights)'
+  )
+  parser.add_argument(
+    '--card', default='', metavar='FILE', help='text to add to README.md; fields of its front matter replace the others'
+  )
   parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', 'average', or a step")
 
 
 def run(args: argparse.Namespace) -> int:
   from lmx.runs import convert
 
-  for line in convert.export_run(args.workdir, args.to, args.which, args.max_shard_size):
+  card = {'license_id': args.license, 'card': args.card}
+  for line in convert.export_run(args.workdir, args.to, args.which, args.max_shard_size, card):
     print(line)
   return 0

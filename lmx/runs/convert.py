@@ -35,7 +35,7 @@ from lmx.interop.huggingface import folder as folders
 from lmx.interop.tensor_table import NEW, Row
 from lmx.models import registry
 from lmx.reporting import run_log
-from lmx.runs import hub, init, restore
+from lmx.runs import front_matter, hub, init, restore
 
 _BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations'}  # of pre-training, if not 'windows'
 _GPT_SPECIAL_TOKENS = ('_start_', '_delimiter_', '_classify_')  # of finetune-transformer-lm, in this order
@@ -207,6 +207,8 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   label_names = list(folder.labels) if by_row else []
   record = {'hash': '', 'imported_from': source, 'label_names': label_names}
   record |= {_UNREAD: [row.name for row in new], **_generation(folder, tokenizer)}
+  if licence := front_matter.read_licence(directory):
+    record['licence'] = licence
   sizes = [np.size(x) for x in jax.tree.leaves(params)]
   about = f'{tokenizer.vocab_size:,} tokens of {tokenizer.kind}' if with_tokenizer else 'without a tokenizer'
   lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {about}']
@@ -404,7 +406,13 @@ def _complete(run: schema.Run, params_read: dict[str, Any]) -> tuple[Any, list[R
   return {'model': {}, 'objective': {}} | unflatten_dict(params), rows
 
 
-def export_run(workdir: Any, to: str, which: str | int = 'best', max_shard_size: str = '') -> list[str]:
+def export_run(
+  workdir: Any,
+  to: str,
+  which: str | int = 'best',
+  max_shard_size: str = '',
+  card: Mapping[str, str] = {},
+) -> list[str]:
   """Write a run's weights, config and tokenizer as a folder that transformers loads.
 
   Args:
@@ -413,6 +421,7 @@ def export_run(workdir: Any, to: str, which: str | int = 'best', max_shard_size:
     which: see `lmx.runs.restore.load`.
     max_shard_size: the size of a file of weights at most, such as '200MB'; '' is 5 GB. Files of ELMo and AWD-LSTM are
       never split.
+    card: options of the model card, README.md; see `lmx.runs.model_card.options`.
 
   Returns:
     Lines for the user on what was written, and which of the parameters were neither read nor trained.
@@ -420,7 +429,9 @@ def export_run(workdir: Any, to: str, which: str | int = 'best', max_shard_size:
   Raises:
     InputError: there is no run, or no class of transformers computes the same.
   """
-  to = storage.check_path('--to', to, storage.FOLDER)
+  from lmx.runs import model_card  # imports Jinja2, which an import does not need
+
+  to, about = storage.check_path('--to', to, storage.FOLDER), model_card.options(**card)
   size = streamed.parse_size(max_shard_size) if max_shard_size else streamed.MAX_SHARD_SIZE
   loaded = restore.load(workdir, which)
   run, data = loaded.run, loaded.run.data
@@ -434,10 +445,12 @@ def export_run(workdir: Any, to: str, which: str | int = 'best', max_shard_size:
     )
   note = restore.checkpoint_note(loaded, which)
   if run.model_name not in _EXPORTS:
-    return _export_folder(loaded, cfg, to, size) + [note] * bool(note)
-  if max_shard_size:
+    lines = _export_folder(loaded, cfg, to, size)
+  elif max_shard_size:
     raise InputError(f'--max_shard_size: got {max_shard_size}; {run.model_name} is written as one file; omit it')
-  return _EXPORTS[run.model_name](loaded, cfg, to) + [note] * bool(note)
+  else:
+    lines = _EXPORTS[run.model_name](loaded, cfg, to)
+  return lines + model_card.write(to, loaded, about) + [note] * bool(note)
 
 
 def _export_elmo(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str]:

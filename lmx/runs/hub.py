@@ -11,21 +11,20 @@ from __future__ import annotations
 import fnmatch
 import os
 import pathlib
-import re
 import sys
 from collections.abc import Iterable
 from typing import Any
-
-import yaml
 
 from lmx import documents, records, storage
 from lmx.data import cache
 from lmx.errors import InputError, explain
 from lmx.interop.huggingface import folder
 from lmx.reporting import run_log
+from lmx.runs import front_matter
+from lmx.runs.front_matter import CARD
 
 PREFIX = storage.HUB
-_SERVER, _BRANCH, _CARD = 'https://huggingface.co', 'main', 'README.md'
+_SERVER, _BRANCH = 'https://huggingface.co', 'main'
 _UNKNOWN = 'not in the model card'
 
 
@@ -84,31 +83,22 @@ def _fetch(source: str, name: str, revision: str, home: pathlib.Path) -> dict[st
       'without a network, give a folder with its files instead'
     ) from None
   directory = pathlib.Path(paths[0]).parent
-  return {'folder': str(directory), 'commit': str(about.sha), 'licence': licence(directory / _CARD)}
+  return {'folder': str(directory), 'commit': str(about.sha), 'licence': _licence(directory)}
 
 
 def choose(files: Iterable[str]) -> list[str]:
   """Return the files of a model that lmx reads, and its model card: of the weights only safetensors if it has them."""
-  patterns = [*folder.NEEDED, _CARD]
+  patterns = [*folder.NEEDED, CARD]
   chosen = [name for name in files if '/' not in name and any(fnmatch.fnmatch(name, p) for p in patterns)]
   if {folder.WEIGHTS, folder.INDEX} & {*chosen}:
     chosen = [name for name in chosen if not fnmatch.fnmatch(name, 'pytorch_model*')]
   return chosen
 
 
-def licence(card: pathlib.Path) -> str:
+def _licence(directory: pathlib.Path) -> str:
   """Return the licence in a model card's front matter."""
-  text = card.read_text(encoding='utf-8', errors='replace') if card.exists() else ''
-  front = re.match(r'---\s*\n(.*?)\n---', text, re.DOTALL)
-  try:
-    fields = yaml.safe_load(front[1]) if front else None
-  except yaml.YAMLError:
-    fields = None
-  if not isinstance(fields, dict) or not fields.get('license'):
-    return _UNKNOWN
-  named = fields['license']
-  more = ', '.join(str(fields[key]) for key in ('license_name', 'license_link') if fields.get(key))
-  return (', '.join(map(str, named)) if isinstance(named, list) else str(named)) + (f' ({more})' if more else '')
+  fields = front_matter.read_licence(directory)
+  return front_matter.show_licence(fields) if fields else _UNKNOWN
 
 
 def _short(error: BaseException) -> str:
