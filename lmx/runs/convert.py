@@ -431,7 +431,7 @@ def export_run(
   """
   from lmx.runs import model_card  # imports Jinja2, which an import does not need
 
-  to, about = storage.check_path('--to', to, storage.FOLDER), model_card.options(**card)
+  to, options = storage.check_path('--to', to, storage.FOLDER), model_card.options(**card)
   size = streamed.parse_size(max_shard_size) if max_shard_size else streamed.MAX_SHARD_SIZE
   loaded = restore.load(workdir, which)
   run, data = loaded.run, loaded.run.data
@@ -443,14 +443,14 @@ def export_run(
       f'data.batching.both_orders: {workdir} reads rows in both orders and adds the two, which no class of '
       'transformers does'
     )
-  note = restore.checkpoint_note(loaded, which)
+  note, about = restore.checkpoint_note(loaded, which), model_card.Card(loaded, options)
   if run.model_name not in _EXPORTS:
     lines = _export_folder(loaded, cfg, to, size)
   elif max_shard_size:
     raise InputError(f'--max_shard_size: got {max_shard_size}; {run.model_name} is written as one file; omit it')
   else:
     lines = _EXPORTS[run.model_name](loaded, cfg, to)
-  return lines + model_card.write(to, loaded, about) + [note] * bool(note)
+  return lines + about.write(to) + [note] * bool(note)
 
 
 def _export_elmo(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str]:

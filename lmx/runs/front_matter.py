@@ -45,5 +45,5 @@ def read_licence(directory: Any) -> dict[str, str]:
 
 def show_licence(fields: dict[str, str]) -> str:
   """Return the licence as text, such as 'other (llama2, https://...)'."""
-  named, *more = fields.values()
+  named, *more = (fields[name] for name in _LICENCE if name in fields)
   return named + (f' ({", ".join(more)})' if more else '')

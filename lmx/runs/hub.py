@@ -83,7 +83,7 @@ def _fetch(source: str, name: str, revision: str, home: pathlib.Path) -> dict[st
       'without a network, give a folder with its files instead'
     ) from None
   directory = pathlib.Path(paths[0]).parent
-  return {'folder': str(directory), 'commit': str(about.sha), 'licence': _licence(directory)}
+  return {'folder': str(directory), 'commit': str(about.sha), 'licence': licence(directory)}
 
 
 def choose(files: Iterable[str]) -> list[str]:
@@ -95,7 +95,7 @@ def choose(files: Iterable[str]) -> list[str]:
   return chosen
 
 
-def _licence(directory: pathlib.Path) -> str:
+def licence(directory: pathlib.Path) -> str:
   """Return the licence in a model card's front matter."""
   fields = front_matter.read_licence(directory)
   return front_matter.show_licence(fields) if fields else _UNKNOWN

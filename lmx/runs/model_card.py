@@ -22,7 +22,7 @@ import lmx
 from lmx import documents, objectives, records, storage
 from lmx.config import paths, run_files
 from lmx.data.datasets import DATA_SETS
-from lmx.errors import InputError
+from lmx.errors import InputError, writing
 from lmx.interop.huggingface import folder as folders
 from lmx.metrics import metric as metrics
 from lmx.models import registry
@@ -93,37 +93,38 @@ def options(license_id: str = '', card: str = '', name: str = '') -> Options:
   return Options(license_id, text, name)
 
 
-def write(directory: Any, loaded: restore.RestoredRun, chosen: Options) -> list[str]:
-  """Write the card beside exported weights; return lines for the user."""
-  directory = pathlib.Path(directory)
-  card = _Card(directory, loaded, chosen)
-  (directory / CARD).write_text(card.text(), encoding='utf-8')
-  lines = [f'wrote {CARD}: the model card']
-  if 'license' not in card.front():
-    lines[0] += '; it names no licence: give one by --license=NAME, such as --license=apache-2.0'
-  return lines + [card.omitted] * bool(card.omitted)
-
-
-class _Card:
-  """Card of one export.
+class Card:
+  """Card of a run.
 
   Attributes:
     omitted: why it has no metrics, '' if it has.
   """
 
-  def __init__(self, directory: pathlib.Path, loaded: restore.RestoredRun, chosen: Options) -> None:
-    """Read the records of the run."""
+  def __init__(self, loaded: restore.RestoredRun, chosen: Options) -> None:
+    """Read the records of the run. Raises InputError if one is damaged."""
     self.loaded, self.run, self.chosen = loaded, loaded.run, chosen
-    self.name = chosen.name or directory.resolve().name
-    config = directory / folders.CONFIG
-    self.architecture = folders.read_json(config)['architectures'][0] if config.exists() else ''
-    needed = {'awd_lstm': '*.pkl', 'elmo': '*.hdf5'}.get(self.run.model_name, 'tokenizer_config.json')
-    self.has_tokenizer = any(directory.glob(needed))
-    self.library, self.task = _OWN.get(self.run.model_name, ('transformers', _task(self.architecture)))
     self.data = run_files.read_data(loaded.workdir)
     self.results = redact(records.read_results(loaded.workdir))
     self.sources = list(_sources(loaded.workdir))
     self.omitted = self._unmeasured()
+    self.name = self.architecture = ''
+    self.library, self.task, self.has_tokenizer = '', '', False
+
+  def write(self, directory: Any) -> list[str]:
+    """Write README.md beside exported weights; return lines for the user. Raises InputError if it cannot be written."""
+    directory = pathlib.Path(directory)
+    self.name = self.chosen.name or directory.resolve().name
+    if (config := directory / folders.CONFIG).exists():
+      self.architecture = folders.read_json(config)['architectures'][0]
+    self.library, self.task = _OWN.get(self.run.model_name, ('transformers', _task(self.architecture)))
+    needed = {'awd_lstm': '*.pkl', 'elmo': '*.hdf5'}.get(self.run.model_name, 'tokenizer_config.json')
+    self.has_tokenizer = any(directory.glob(needed))
+    with writing(str(directory / CARD)):
+      (directory / CARD).write_text(self.text(), encoding='utf-8', errors='replace')
+    lines = [f'wrote {CARD}, the model card']
+    if 'license' not in self.front():
+      lines[0] += '; it names no licence: give one by --license=NAME, such as --license=apache-2.0'
+    return lines + [self.omitted] * bool(self.omitted)
 
   def _unmeasured(self) -> str:
     step = self.results.get('step')
@@ -310,6 +311,9 @@ class _Card:
     call = calls.get(self.task, "print([embedding.tokens for embedding in run.embed(['A text.'])])")
     if self.run.model_name == 'xlnet' and self.task == 'text-generation':
       call = "print([embedding.tokens for embedding in run.embed(['A text.'])])"
+    if self._are_pairs():
+      columns = f'data.texts={tuple(self.run.data.texts)!r}'
+      return f'from lmx import inference\n\nrun = inference.load({name!r}, overrides=[{columns!r}])\n{call}'
     return f'import lmx\n\nrun = lmx.load({name!r})\n{call}'
 
   def _choices(self) -> str:

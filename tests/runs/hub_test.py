@@ -174,4 +174,4 @@ def test_model_of_other_files_is_rejected(server):
 def test_licence_matches_the_model_card(card, licence, tmp_path):
   if card is not None:
     (tmp_path / 'README.md').write_text(card)
-  assert hub.licence(tmp_path / 'README.md') == licence
+  assert hub.licence(tmp_path) == licence
