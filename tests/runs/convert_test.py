@@ -353,7 +353,7 @@ def test_model_can_be_imported_without_a_tokenizer(made, tmp_path, capsys):
   taken, _ = transfer.copy(tmp_path / 'run', shapes, (), tokenizer)  # rows by id
   jax.tree.map(np.testing.assert_array_equal, taken, dict(run.params))
   convert.export_run(tmp_path / 'run', tmp_path / 'out')
-  assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == ['config.json', 'model.safetensors']
+  assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == ['README.md', 'config.json', 'model.safetensors']
   assert main.main(['predict', f'--workdir={tmp_path}/run', f'--input={own}/config.json']) == 2
   assert main.main(['evaluate', f'--workdir={tmp_path}/run']) == 2
   assert 'got a tokenizer of kind none' in capsys.readouterr().err

@@ -118,7 +118,7 @@ def test_code_of_the_card_runs_in_transformers(workdir, tmp_path, monkeypatch, c
   capsys.readouterr()
   exec(compile(code, 'README.md', 'exec'), {})
   found = capsys.readouterr().out
-  expected = lmx.load('out').predict([('A text.', 'Another text.')])[0]
+  expected = lmx.load(workdir).predict([('A text.', 'Another text.')])[0]
   assert expected['label'] in found
   score = float(re.search(r"'score': ([\d.]+)", found)[1])
   assert score == pytest.approx(max(expected['probabilities'].values()), abs=1e-5)
