@@ -115,7 +115,7 @@ def test_exported_folder_is_the_same(case, tmp_path):
   for source, run, to in (('own', 'run', 'to'), ('to', 'again', 'third')):
     assert main.main(['import', f'--from={tmp_path / source}', f'--workdir={tmp_path / run}']) == 0
     assert main.main(['export', f'--workdir={tmp_path / run}', f'--to={tmp_path / to}']) == 0
-  for name in sorted(path.name for path in (tmp_path / 'to').iterdir()):
+  for name in sorted(path.name for path in (tmp_path / 'to').iterdir() if path.name != 'README.md'):
     assert (tmp_path / 'to' / name).read_bytes() == (tmp_path / 'third' / name).read_bytes(), name
   for name in ('config.json', 'generation_config.json', 'vocab-src.json', 'vocab-tgt.json', 'tokenizer_config.json'):
     before, after = (json.loads((tmp_path / folder / name).read_text()) for folder in ('own', 'to'))
@@ -166,7 +166,7 @@ def test_words_are_exported_without_a_tokenizer(tmp_path, capsys):
   assert main.main(['export', f'--workdir={tmp_path / "run"}', f'--to={tmp_path / "to"}']) == 0
   assert 'no format for a words tokenizer' in capsys.readouterr().out
   assert sorted(path.name for path in (tmp_path / 'to').iterdir()) == [
-    'config.json', 'generation_config.json', 'model.safetensors'
+    'README.md', 'config.json', 'generation_config.json', 'model.safetensors'
   ]  # fmt: skip
   back = imported(tmp_path / 'to', tmp_path / 'again', with_tokenizer=False)
   jax.tree.map(np.testing.assert_array_equal, back.params, restore.load(tmp_path / 'run').params)

@@ -100,7 +100,9 @@ def test_folder_is_imported_exported_and_imported_again(tmp_path):
   jax.tree.map(np.testing.assert_array_equal, run.params['model'], params['model'])
   convert.export_run(tmp_path / 'run', str(tmp_path / 'out'))
   assert {path.name for path in (tmp_path / 'out').iterdir()} == {
+    'README.md',
     'config.json',
+    'generation_config.json',
     'model.safetensors',
     'tokenizer_config.json',
     'vocab.txt',
