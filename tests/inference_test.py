@@ -25,7 +25,7 @@ from lmx.models import registry
 from lmx.prediction import tasks
 from lmx.runs import convert, restore
 from tests import drawn
-from tests.interop import fairseq_files
+from tests.interop import fairseq_files, imports
 
 TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
 KINDS = {'bert': 'wordpiece', 'gpt2': 'bpe'}
@@ -56,7 +56,7 @@ def folder(tmp_path_factory):
     config |= {'id2label': dict(enumerate(LABELS))} if head.layer and not head.outputs else {}
     (to / 'config.json').write_text(json.dumps(config))
     safetensors.numpy.save_file(huggingface.to_hf(head.model, cfg, params, name, rows), to / 'model.safetensors')
-    tokenizer._model.save(str(to / 'tokenizer.json'))
+    imports.save_tokenizer(tokenizer, to)
     return made.setdefault(name, to)
 
   return write

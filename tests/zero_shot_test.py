@@ -20,6 +20,7 @@ from lmx.data.tokenizers import build
 from lmx.errors import InputError, InputWarning
 from lmx.interop import huggingface
 from lmx.models import registry
+from tests.interop import imports
 from tests.reference import transformer, zero_shot
 
 CONFIG = 'experiments/gpt2/zero_shot.py'
@@ -47,7 +48,7 @@ def run(tmp_path_factory):
   params['model']['embed']['tokens'] *= np.where(words, 1, 0.1)[:, None].astype(np.float32)  # words are what it says
   (folder / 'config.json').write_text(json.dumps({'model_type': 'gpt2', **huggingface.family('gpt2').config(cfg)}))
   safetensors.numpy.save_file(huggingface.to_hf('gpt2', cfg, params), folder / 'model.safetensors')
-  tokenizer._model.save(str(folder / 'tokenizer.json'))
+  imports.save_tokenizer(tokenizer, folder)
   assert main.main(['import', f'--from={folder}', f'--workdir={folder}/run']) == 0
   return lmx.load(folder / 'run')
 

@@ -219,7 +219,7 @@ def write(
     InputError: the model cannot continue the prompt; see `generate.generate`.
   """
   shown_T = generate.encode_prompt(tokenizer, prompt)
-  prompt_T = shown_T if shown_T.size else generate.prompt_ids(tokenizer, '')
+  prompt_T = generate.prompt_ids(tokenizer, prompt)
   call = (model, cfg, params)
   if options.beam:
     found = _search(*call, tokenizer, prompt_T, options)

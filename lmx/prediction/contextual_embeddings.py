@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from lmx.data.tokenizers import word_characters
+from lmx.data.tokenizers.base import row_template
 from lmx.decoding import generate
 from lmx.engine import precision
 from lmx.errors import InputError, check_choice
@@ -55,9 +56,7 @@ def from_run(loaded: restore.RestoredRun, special_tokens: str = 'read') -> Reade
   """
   check_choice('special_tokens', special_tokens, SPECIAL_TOKENS)
   tokenizer, limit = loaded.tokenizer, generate.window(loaded.cfg)
-  sides = ({}, {}) if special_tokens == 'none' else loaded.model.SPECIAL_TOKENS
-  ids_of = lambda side: {i: segment for name, segment in side.items() if (i := getattr(tokenizer, name)) is not None}
-  before, after = map(ids_of, sides)  # id -> segment
+  template = row_template([(), ()]) if special_tokens == 'none' else tokenizer.around(loaded.model.SPECIAL_TOKENS)
 
   def read(line: str, number: int) -> Line:
     words: list[str]
@@ -65,17 +64,16 @@ def from_run(loaded: restore.RestoredRun, special_tokens: str = 'read') -> Reade
       words, ids, characters_TC, _ = word_characters.read(tokenizer, line, loaded.run.data.characters)
       arrays = {'characters_BTC': characters_TC, 'tokens_BT': ids}
     else:
-      ids = tokenizer.encode(line)
-      segments = [*before.values(), *[0] * len(ids), *after.values()]
-      ids = np.concatenate([[*before], ids, [*after]]).astype(np.int32)
+      ids, types = template.row(tokenizer.encode(line))
       words, arrays = tokenizer.ids_to_tokens(ids), {'tokens_BT': ids}
-      if any(segments):
-        arrays['types_BT'] = np.asarray(segments, np.int32)
+      if types.any():
+        arrays['types_BT'] = types
     if limit and len(words) > limit:
       raise InputError(f'line {number} has {len(words)} tokens, but the model has only {limit} positions; divide it')
     return words, arrays
 
-  hidden = (len(before), len(after)) if special_tokens == 'read' else (0, 0)
+  before, after = map(len, template.ids)
+  hidden = (before, after) if special_tokens == 'read' else (0, 0)
   return Reader(loaded.model, loaded.cfg, loaded.params['model'], read, loaded.run.matmul_precision, hidden)
 
 

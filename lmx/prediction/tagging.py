@@ -18,6 +18,7 @@ import numpy as np
 from lmx import documents
 from lmx.data import corpus as corpora
 from lmx.data import encoding, pipeline
+from lmx.data.batching import tagged as batching
 from lmx.data.builders import tagged
 from lmx.data.builders.tagged import Sentence
 from lmx.data.splits import Split
@@ -89,7 +90,7 @@ def _build_inputs(loaded: RestoredRun, sentences: Sequence[Sentence], where: str
     )
   words = [[tagged.plain(word) for word in one.words] for one in sentences]
   tokenizer = batched.tokenizer(loaded, map(' '.join, words))
-  limit = (data.eval_length or data.length) - 2 * (data.batching.form == 'bert')
+  limit = (data.eval_length or data.length) - batching.template(data.batching.form, tokenizer).special
   parts, long, truncated = [], [], 0
   numbers: list[int] = []  # of the document of each part
   for one, word_ids in zip(sentences, encoding.encode_words(words, tokenizer), strict=True):

@@ -30,12 +30,13 @@ from lmx.decoding import text
 from lmx.engine import state
 from lmx.errors import InputError, InputWarning, check_type, explain
 from lmx.interop import awd_lstm, elmo, fairseq, huggingface, openai, streamed, tensorflow, transformer_xl
-from lmx.interop.huggingface import architectures
+from lmx.interop.huggingface import adapter, architectures
 from lmx.interop.huggingface import folder as folders
 from lmx.interop.tensor_table import NEW, Row
 from lmx.models import registry
 from lmx.reporting import run_log
 from lmx.runs import front_matter, hub, init, restore
+from lmx.runs import rows as rows_lib
 
 _BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations'}  # of pre-training, if not 'windows'
 _GPT_SPECIAL_TOKENS = ('_start_', '_delimiter_', '_classify_')  # of finetune-transformer-lm, in this order
@@ -46,7 +47,7 @@ _ROWS: dict[str, dict[str, Any]] = {
   'classify': {'dataset': 'table_files', 'batching': {'name': 'texts'}},
   'regress': {'dataset': 'table_files', 'scores': True, 'batching': {'name': 'texts'}},
   'multiple_choice': {'dataset': 'swag', 'batching': {'name': 'texts'}},
-  'tag': {'dataset': 'conll2003', 'batching': {'name': 'tagged', 'form': 'bert'}},
+  'tag': {'dataset': 'conll2003', 'batching': {'name': 'tagged'}},
   'span': {'dataset': 'squad_files', 'batching': {'name': 'questions'}},
 }
 
@@ -102,7 +103,9 @@ def is_importable(source: Any) -> bool:
     return True
   if not os.path.exists(path) or all(os.path.exists(os.path.join(path, name)) for name in ('config.json', 'data.json')):
     return False
-  return (os.path.isdir(path) and folders.is_folder(path)) or any(one.is_release(path) for one in _RELEASES)
+  return (os.path.isdir(path) and (folders.is_folder(path) or adapter.is_alone(path))) or any(
+    one.is_release(path) for one in _RELEASES
+  )
 
 
 def load(source: str, overrides: Iterable[str] = ()) -> tuple[restore.RestoredRun, Imported]:
@@ -176,7 +179,11 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   folder = release.read(directory)
   tokenizer, special_tokens, data = _read_tokenizer(folder, directory, with_tokenizer)
   data |= {'tokenizer': folder.tokenizer, 'tokenizer_path': str(workdir / 'tokenizer')}
-  config = config_lib.resolve(_config(folder, data | _rows(folder, tokenizer, special_tokens) | folder.data), overrides)
+  own = _ROWS[folder.objective['name']] if folder.objective else {}
+  read_rows = rows_lib.read(folder, directory, tokenizer, special_tokens, own.get('batching', {}).get('name', ''))
+  tokenizer = tokenizer.with_templates(read_rows.templates)
+  data |= _rows(folder, own, read_rows) | folder.data
+  config = config_lib.resolve(_config(folder, data), overrides)
   if with_tokenizer and config.data.lower_case != data['lower_case']:
     tokenizer = _in_case(folder, directory, tokenizer, config.data.lower_case)
   config, run = _settle(config, folder, tokenizer.target.vocab_size)
@@ -214,7 +221,7 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   lines = [f'{folder.name} with {sum(sizes):,} parameters in {len(sizes)} arrays, {about}']
   lines += _describe_vocabulary(folder, directory, tokenizer, run) if with_tokenizer else []
   lines += _describe_generation(folder, record)
-  notes = [*folder.remarks, *[folder.note] * with_tokenizer, folder.generation.note]
+  notes = [*folder.remarks, *[folder.note] * with_tokenizer, folder.generation.note, *read_rows.notes]
   notes = [note for note in notes if note]
   if new:
     notes.append(f'not in the files, so newly initialised: {_parts(row.name for row in new)}')
@@ -269,6 +276,7 @@ def _in_case(folder: folders.Folder, directory: str, tokenizer: Any, lower_case:
   if not folder.vocabulary:
     whole = folders.is_folder(directory)
     other = library_files.read(folder.tokenizer, str(directory), lower_case=lower_case, special_in_text=whole)
+    other = other.with_templates(tokenizer.templates)
   if other.hash == tokenizer.hash:
     raise InputError(
       f'data.lower_case: got {lower_case}; expected {not lower_case}, the case of the tokenizer of {directory}; omit it'
@@ -317,21 +325,19 @@ def _config(folder: folders.Folder, data: Mapping[str, Any]) -> dict[str, Any]:
   }
 
 
-def _rows(folder: folders.Folder, tokenizer: Any, special_tokens: Sequence[str]) -> dict[str, Any]:
-  """Return the fields of section `data` for rows as the objective and the model read them."""
+def _rows(folder: folders.Folder, data: Mapping[str, Any], rows: rows_lib.Rows) -> dict[str, Any]:
+  """Return the fields of section `data` for rows as the objective, the model and the tokenizer read them.
+
+  Args:
+    folder: the folder.
+    data: fields of the objective, with a form for BERT.
+    rows: rows of the tokenizer.
+  """
   if not folder.objective:
     return {'batching': _BATCHING.get(registry.get(folder.name).OBJECTIVE, 'windows')}
-  data = _ROWS[folder.objective['name']]
-  if folder.name == 'xlnet':  # special tokens at the end of a row; tagged rows have only words
-    form = 'plain' if data['batching']['name'] == 'tagged' else 'xlnet'
-    return data | {'batching': {**data['batching'], 'form': form}}
-  if data['batching']['name'] != 'texts' or 'batching' in folder.data:
-    return data
-  if folder.tokenizer == 'wordpiece':
-    return data | {'batching': {'name': 'texts', 'form': 'bert'}}
-  if isinstance(tokenizer, base.Absent) or any(tokenizer.token_id(token) is None for token in special_tokens):
-    return data | {'batching': {'name': 'texts', 'form': 'plain'}}
-  return data | {'batching': {'name': 'texts', 'form': 'gpt'}, 'special_tokens': tuple(special_tokens)}
+  fields = {'length': rows.length} if rows.length else {}
+  batching = {**data['batching'], 'form': rows.form, **rows.options}
+  return {**data, **fields, 'special_tokens': rows.special_tokens, 'batching': batching}
 
 
 def _settle(config: Any, folder: folders.Folder, vocab_size: int) -> tuple[Any, schema.Run]:
@@ -500,6 +506,7 @@ def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str, max_shard_siz
     bare,
     max_shard_size,
     run_files.read_data(loaded.workdir).get('generation', {}),
+    rows_lib.written(run, loaded.model, loaded.tokenizer),
   )
   lines = [f'wrote {", ".join(names)} to {to}']
   if bare:

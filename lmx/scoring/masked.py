@@ -43,15 +43,11 @@ class Text(NamedTuple):
 def read(loaded: RestoredRun, row: Row) -> Text:
   """Return a row as the model reads it in pre-training. Raises InputError if it is longer than its positions."""
   tokenizer, most = loaded.tokenizer, window(loaded.run.measured)
-  before, after = (
-    {i: segment for name, segment in side.items() if (i := getattr(tokenizer, name)) is not None}
-    for side in loaded.model.SPECIAL_TOKENS
-  )
-  ids_T = np.asarray([*before, *row.ids_T, *after], np.int32)
+  template = tokenizer.around(loaded.model.SPECIAL_TOKENS)
+  ids_T, types_T = template.row(row.ids_T)
   if most and len(ids_T) > most:
     raise InputError(f'{row.name}: got {len(ids_T):,} tokens; expected at most {most:,}, the positions; divide it')
-  types_T = np.asarray([*before.values(), *[0] * len(row.ids_T), *after.values()], np.int32)
-  return Text(ids_T, types_T, len(before))
+  return Text(ids_T, types_T, len(template.ids[0]))
 
 
 def _scored(model: Model, cfg: Any, params: Params, batch: Batch) -> Array:

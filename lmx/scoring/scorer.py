@@ -190,8 +190,12 @@ class RunScorer(Scorer):
     self.positions = window(loaded.run.measured)
     self._state: State = ()
     self._context = np.zeros(0, np.int32)
+    self._start: list[Any] = []  # tokens before a text
     if self.method == 'causal':
+      own = self.tokenizer.templates[0].ids[0] if self.tokenizer.templates else ()
+      self.prefix_id = own[0] if own else self.prefix_id
       self._set_start(start, 'the tokenizer has no start or end symbol')
+      self._start = [] if self.start == 'none' else [*own] or [self.prefix_id]
     elif start != 'auto':
       raise InputError(f'--start: got "{start}" with --method={self.method}; expected auto; omit it')
     self._check_end()
@@ -207,8 +211,7 @@ class RunScorer(Scorer):
     ids = np.asarray(self.tokenizer.encode(text), np.int32)
     check_tokens(len(ids), '--context')
     self.continues = True
-    begin = [] if self.start == 'none' else [self.prefix_id]
-    self._context = np.concatenate([begin, ids]).astype(np.int32)
+    self._context = np.concatenate([self._start, ids]).astype(np.int32)
     if len(self._context) > 1 and not self.positions:
       # All but the last token, which each row reads to predict its first.
       self._state = causal.read_stream(self.loaded, self._context[:-1])
@@ -233,7 +236,7 @@ class RunScorer(Scorer):
     if len(self._context):
       most = self.positions
       return self._context[-max(1, most + 1 - count) :] if most else self._context
-    return np.asarray([self.prefix_id] if self.start == 'symbol' else [], np.int32)
+    return np.asarray(self._start, np.int32)
 
   def _spelled(self, text: str, name: str) -> Row:
     words, ids_T, characters_TC, starts_T = word_characters.read(self.tokenizer, text, self.loaded.run.data.characters)

@@ -20,6 +20,7 @@ from lmx.models import registry
 from lmx.runs import convert
 from lmx.scoring import scorer
 from tests import drawn
+from tests.interop import imports
 
 TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
 LINES = ['The method returns names.', 'A list, of strings']
@@ -39,7 +40,7 @@ def folders(tmp_path_factory):
     config = {'model_type': family.TYPE, 'architectures': [name], **family.config(cfg)}
     (to / 'config.json').write_text(json.dumps(config))
     safetensors.numpy.save_file(huggingface.to_hf(model, cfg, params, name, 0), to / 'model.safetensors')
-    tokenizer._model.save(str(to / 'tokenizer.json'))
+    imports.save_tokenizer(tokenizer, to)
   convert.import_run(str(root / 'gpt2'), root / 'run')
   return root
 

@@ -24,6 +24,7 @@ from lmx.interop import huggingface
 from lmx.interop.huggingface import architectures, folder
 from lmx.models import registry
 from lmx.runs import convert, transfer
+from tests.interop import imports
 
 TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
 KINDS = {'bert': 'wordpiece', 'gpt': 'gpt_bpe', 'gpt2': 'bpe', 'xlnet': 'unigram'}
@@ -81,7 +82,7 @@ def make(vocabularies, tmp_path):
     (to / 'config.json').write_text(json.dumps({k: v for k, v in settings.items() if v != 'left out'}))
     tensors = huggingface.to_hf(head.model, cfg, params, name, outputs(name))
     safetensors.numpy.save_file(tensors, to / 'model.safetensors')
-    tokenizer._model.save(str(to / 'tokenizer.json'))
+    imports.save_tokenizer(tokenizer, to)
     return to, cfg, params
 
   return write

@@ -6,10 +6,13 @@ import os
 import pathlib
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
+import tokenizers
 
 from lmx.cli import main
+from lmx.data.tokenizers import templates
 
 
 def replace(folder: pathlib.Path, files: Mapping[str, str | bytes | None] | None) -> None:
@@ -19,6 +22,13 @@ def replace(folder: pathlib.Path, files: Mapping[str, str | bytes | None] | None
       (folder / name).unlink()
     else:
       (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def save_tokenizer(tokenizer: Any, folder: pathlib.Path) -> None:
+  """Save a tokenizer as transformers does, with the special tokens of its kind's class around a text."""
+  model = tokenizers.Tokenizer.from_str(tokenizer._model.to_str())
+  model.post_processor = templates.processor(templates.of_kind(tokenizer), tokenizer)
+  model.save(str(folder / 'tokenizer.json'))
 
 
 def check_refused(folder: pathlib.Path, message: str, capsys: pytest.CaptureFixture) -> None:

@@ -16,6 +16,7 @@ from lmx.errors import InputError
 from lmx.interop import huggingface, tensorflow
 from lmx.models import registry
 from lmx.runs import convert
+from tests.interop import imports
 
 TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
 SIZES = {'T': 16, 'D': 8, 'H': 2, 'N': 2}
@@ -209,7 +210,7 @@ def test_vocabulary_case_can_be_set_if_unspecified(make, given, tmp_path):
   assert not run.run.data.lower_case and run.tokenizer.encode('The').tolist() != run.tokenizer.encode('the').tolist()
   with pytest.raises(InputError, match='data.lower_case: got False'):
     convert.import_run(str(folder), tmp_path / 'run', ['data.lower_case=False'])
-  library_files.read('wordpiece', str(folder), lower_case=True)._model.save(str(folder / 'tokenizer.json'))
+  imports.save_tokenizer(library_files.read('wordpiece', str(folder), lower_case=True), folder)
   with pytest.raises(InputError, match='data.lower_case: got False'):
     convert.import_run(str(folder), tmp_path / 'run', ['data.lower_case=False'])
 

@@ -23,7 +23,7 @@ from lmx.interop.huggingface import folder as folders
 from lmx.models import registry
 from lmx.runs import convert, restore, transfer
 from tests import drawn
-from tests.interop import torch_files
+from tests.interop import imports, torch_files
 
 TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
 KINDS = {'bert': 'wordpiece', 'gpt': 'gpt_bpe', 'gpt2': 'bpe'}
@@ -44,7 +44,7 @@ def made(tmp_path_factory):
     of = huggingface.family(name)
     (folder / 'config.json').write_text(json.dumps({'model_type': of.TYPE, **of.config(cfg)}))
     safetensors.numpy.save_file(huggingface.to_hf(name, cfg, params), folder / 'model.safetensors')
-    tokenizer._model.save(str(folder / 'tokenizer.json'))
+    imports.save_tokenizer(tokenizer, folder)
     found[name] = folder, cfg, params, tokenizer
   return found
 
@@ -98,7 +98,7 @@ def test_model_with_another_tokenizer_round_trips(name, other, made, tmp_path):
   folder.mkdir()
   (folder / 'config.json').write_text(json.dumps({'model_type': layout.TYPE, **layout.config(sized)}))
   safetensors.numpy.save_file(huggingface.to_hf(name, sized, params), folder / 'model.safetensors')
-  tokenizer._model.save(str(folder / 'tokenizer.json'))
+  imports.save_tokenizer(tokenizer, folder)
   classes = {'bert': 'BertTokenizer', 'gpt': 'OpenAIGPTTokenizer', 'gpt2': 'GPT2TokenizerFast'}
   (folder / 'tokenizer_config.json').write_text(json.dumps({'tokenizer_class': classes[other]}))
   convert.import_run(str(folder), tmp_path / 'run')

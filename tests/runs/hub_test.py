@@ -21,6 +21,7 @@ from lmx.interop import huggingface
 from lmx.models import registry
 from lmx.runs import hub
 from tests import drawn
+from tests.interop import imports
 
 pytest.importorskip('huggingface_hub')
 TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
@@ -86,7 +87,7 @@ def files(tmp_path_factory):
   params = {'model': drawn.params(registry.get('gpt2').init, cfg), 'objective': {}}
   config = {'model_type': 'gpt2', **huggingface.family('gpt2').config(cfg)}
   safetensors.numpy.save_file(huggingface.to_hf('gpt2', cfg, params), folder / 'model.safetensors')
-  tokenizer._model.save(str(folder / 'tokenizer.json'))
+  imports.save_tokenizer(tokenizer, folder)
   made = {path.name: path.read_bytes() for path in folder.iterdir()}
   others = {'pytorch_model.bin': b'x' * 3000, 'onnx/model.safetensors': b'y', 'flax_model.msgpack': b'z'}
   return made | {'config.json': json.dumps(config).encode(), 'README.md': CARD.encode()} | others

@@ -20,6 +20,7 @@ import numpy as np
 
 from lmx.data.batching import bucketed
 from lmx.data.batching.base import sizes
+from lmx.data.tokenizers.base import RowTemplate, row_template
 from lmx.errors import InputError, check_choice
 
 CHARACTERS = 'may'
@@ -31,7 +32,8 @@ class Config(bucketed.Config):
   """Sentences with word labels; the attributes of `bucketed.Config`, and
 
   Attributes:
-    form: 'plain' is only the sentence, 'bert' puts it between [CLS] and [SEP].
+    form: 'plain' is only the sentence, 'bert' puts it between [CLS] and [SEP], 'template' between the special tokens of
+      the tokenizer of imported weights.
     context: 'sentence' is only the sentence; 'document', of form 'bert', adds the words around it in its document, up
       to `data.length` positions (`data.eval_length` in evaluation).
   """
@@ -42,7 +44,7 @@ class Config(bucketed.Config):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    check_choice('data.batching.form', self.form, ('plain', 'bert'))
+    check_choice('data.batching.form', self.form, ('plain', 'bert', 'template'))
     check_choice('data.batching.context', self.context, ('sentence', 'document'))
     if self.context == 'document' and self.form != 'bert':
       raise InputError(
@@ -67,11 +69,10 @@ def check(data: Any) -> None:
 def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Tagged:
   """Return the batches of a split according to the `data` section."""
   tokenizer = corpus.tokenizer
-  special_ids = (tokenizer.cls_id, tokenizer.sep_id) if data.batching.form == 'bert' else ()
   return Tagged(
     corpus.splits[split],
     *sizes(data, train),
-    special_ids=special_ids,
+    template=template(data.batching.form, tokenizer),
     end_id=tokenizer.eos_id,
     cfg=data.batching,
     vocab_size=tokenizer.vocab_size,
@@ -79,6 +80,13 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Tagg
     train=train,
     shuffle=data.shuffle,
   )
+
+
+def template(form: str, tokenizer: Any) -> RowTemplate:
+  """Return the special tokens of a row."""
+  if form == 'template':
+    return tokenizer.template(1)
+  return row_template([(tokenizer.cls_id,), (tokenizer.sep_id,)] if form == 'bert' else [(), ()])
 
 
 class Tagged(bucketed.Bucketed):
@@ -90,7 +98,7 @@ class Tagged(bucketed.Bucketed):
     split: a Split with token labels; its document labels, if any, are the indices of their predicates.
     batch_size: rows of the global batch.
     length: maximum number of positions per row; every sentence must fit, so that every word is scored.
-    special_ids: ids of [CLS] and [SEP], or ().
+    template: special tokens of a row.
     end_id: end-of-text id of a document in the corpus, removed here; None for nothing.
     cfg: the `batching` section.
     vocab_size: size of the tokenizer's vocabulary.
@@ -105,7 +113,7 @@ class Tagged(bucketed.Bucketed):
     batch_size: int,
     length: int,
     *,
-    special_ids: tuple[int, ...],
+    template: RowTemplate,
     end_id: int | None,
     cfg: Config,
     vocab_size: int,
@@ -118,37 +126,42 @@ class Tagged(bucketed.Bucketed):
         f'data.batching: got "tagged" with {split.title}, which has no word labels; expected a data set such as wnut17'
       )
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
-    self._special_ids, self._token_labels = special_ids, np.asarray(split.token_labels)
+    self._template, self._token_labels = template, np.asarray(split.token_labels)
     self._begin, end = self._documents(split, end_id)
     self._predicates = (
       None if split.labels is None else _predicate_tokens(self._token_labels, self._begin, split.labels)
     )
-    longest = int((end - self._begin).max()) + len(special_ids)
+    longest = int((end - self._begin).max()) + template.special
     if longest > length:
       raise InputError(f'data.length: got {length}; expected at least {longest}, the longest sentence of {split.title}')
     self._own = self._begin, end  # of the sentences
     if cfg.context == 'document':
       starts = np.flatnonzero(self._token_labels >= 0)
-      self._begin, end = _windows(self._begin, end, split.file_documents, starts, length - len(special_ids))
-    self._sizes = end - self._begin + len(special_ids)
+      self._begin, end = _windows(self._begin, end, split.file_documents, starts, length - template.special)
+    self._sizes = end - self._begin + template.special
     self._arrange(cfg, 'documents')
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray, length: int = 0) -> dict[str, np.ndarray]:
-    size_B1, before = self._sizes[example_B][:, None], len(self._special_ids) // 2
+    size_B1, (before, after) = self._sizes[example_B][:, None], self._template.ids
     column_T = np.arange(length or self.length)
     valid_BT = (column_T < size_B1) & live_B[:, None]
-    inside_BT = valid_BT & (column_T >= before) & (column_T < size_B1 - before)
-    at_BT = np.where(inside_BT, self._begin[example_B][:, None] + column_T - before, 0)
+    inside_BT = valid_BT & (column_T >= len(before)) & (column_T < size_B1 - len(after))
+    at_BT = np.where(inside_BT, self._begin[example_B][:, None] + column_T - len(before), 0)
     tokens_BT, labels_BT = self._read(at_BT), self._token_labels[at_BT]
-    if self._special_ids:
-      tokens_BT = np.where(inside_BT, tokens_BT, np.where(column_T == 0, *self._special_ids))
+    types_BT = np.full_like(tokens_BT, self._template.texts[0])
+    for n, (ids, types) in enumerate(zip(self._template.ids, self._template.types, strict=True)):
+      for i, (token, kind) in enumerate(zip(ids, types, strict=True)):
+        is_here_BT = column_T == (size_B1 - len(ids) + i if n else i)
+        tokens_BT, types_BT = np.where(is_here_BT, token, tokens_BT), np.where(is_here_BT, kind, types_BT)
     begin_B1, end_B1 = (edge[example_B][:, None] for edge in self._own)
     counts_BT = inside_BT & (labels_BT >= 0) & (at_BT >= begin_B1) & (at_BT < end_B1)
-    predicate = {}
+    further = {}
+    if any(self._template.texts + sum(self._template.types, ())):
+      further['types_BT'] = np.where(valid_BT, types_BT, 0).astype(np.int32)
     if self._predicates is not None:
-      predicate['predicate_BT'] = (inside_BT & (at_BT == self._predicates[example_B][:, None])).astype(np.int32)
+      further['predicate_BT'] = (inside_BT & (at_BT == self._predicates[example_B][:, None])).astype(np.int32)
     return dict(
-      **predicate,
+      **further,
       tokens_BT=np.where(valid_BT, tokens_BT, 0).astype(np.int32),
       valid_BT=valid_BT,
       labels_BT=np.where(counts_BT, labels_BT, 0).astype(np.int32),

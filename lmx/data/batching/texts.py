@@ -5,15 +5,17 @@
   gpt    start a classify      start a delimiter b classify                        (Radford et al. 2018, figure 1)
   xlnet  a <sep> <cls>         a <sep> b <sep> <cls>, of segments 0 0 1 1 2  (zihangdai/xlnet, classifier_utils.py)
   plain  a                     a b                                                 (classes of transformers on GPT-2)
+  template                     as the tokenizer of imported weights makes rows of one text and of two
   separate                     a and b in separate arrays, for models that read two texts (Chen et al. 2017, ESIM)
 
 `separate` has the first text in `tokens_BT` and `valid_BT` and the second in `tokens_BS` and `valid_BS`, each of at
 most `data.length` tokens, without special tokens; S = T in a batch.
 
 A pair whose second text has no tokens is a row of one text for `bert` and `xlnet`, as in both codes (`if tokens_b`).
-A row of a question with choices is one sequence per choice. For `bert` and `xlnet` a is the context and b the question
-with a choice (Devlin et al. 2019, section 4.4); otherwise a is the context with the question and b a choice (Radford et
-al. 2018, section 3.3). If the choices are already part of the question (`race/joined`), b is a choice.
+A row of a question with choices is one sequence per choice. For `bert`, `xlnet` and `template` a is the context and b
+the question with a choice (Devlin et al. 2019, section 4.4); otherwise a is the context with the question and b a
+choice (Radford et al. 2018, section 3.3). If the choices are already part of the question (`race/joined`), b is a
+choice.
 
 `bert` represents the row by its first token, the other forms by the last. The three special tokens of `gpt` are
 `data.special_tokens` in this order. With `both_orders`, for similarity of sentences in either order (section 3.3), a
@@ -31,20 +33,20 @@ in `bucketed`.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from lmx.data.batching import bucketed
 from lmx.data.batching.base import is_labelled, note_of_truncation, sizes, special_token_id
+from lmx.data.tokenizers.base import RowTemplate, row_template
 from lmx.errors import InputError, check_choice, check_least
 
 CHARACTERS = 'may'
-FORMS = ('bert', 'gpt', 'xlnet', 'plain', 'separate')
+FORMS = ('bert', 'gpt', 'xlnet', 'plain', 'template', 'separate')
+_DROPS = ('bert', 'xlnet', 'template')  # an empty second text makes a row of one text
 Layout = tuple[tuple[int, ...], ...]  # for each text, the documents of the row that form it
-SpecialIds = tuple[
-  tuple[int, ...], tuple[int, ...], tuple[int, ...]
-]  # ids before the first text, between two, at the end
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,12 +54,15 @@ class Config(bucketed.Config):
   """Rows of one or two texts; the attributes of `bucketed.Config`, and
 
   Attributes:
-    form: 'bert', 'gpt', 'xlnet', 'plain' or 'separate', see the module's docstring.
+    form: 'bert', 'gpt', 'xlnet', 'plain', 'template' or 'separate', see the module's docstring.
     both_orders: include a row of two texts in both orders.
     second_length: maximum number of last tokens of the second text; then only the first text is truncated to
       data.length. 0 truncates the longer text.
     empty_second: 'dropped' reads a pair with an empty second text as one text; 'marked' keeps the special token between
       the two for `bert` and `xlnet`, as in runs of lmx from before this field.
+    truncation: 'released' removes tokens one by one from the longer text, on a tie from the second (google-research/
+      bert). 'tokenizers' is the `longest_first` of that library: if both texts are truncated to an odd number of
+      tokens together, the longer text keeps one more, on a tie the second.
     packed: pack the rows of a training batch end to end into as few sequences as possible, of the bucket or
       `data.length` with the least padding, for one update of the whole batch. For models that export `pool` (bert), on
       one device without `optim.accumulate`; otherwise use `groups`.
@@ -68,12 +73,14 @@ class Config(bucketed.Config):
   both_orders: bool = False
   second_length: int = 0
   empty_second: str = 'dropped'
+  truncation: str = 'released'
   packed: bool = False
 
   def __post_init__(self) -> None:
     super().__post_init__()
     check_choice('data.batching.form', self.form, FORMS)
     check_choice('data.batching.empty_second', self.empty_second, ('dropped', 'marked'))
+    check_choice('data.batching.truncation', self.truncation, ('released', 'tokenizers'))
     check_least('data.batching', self, second_length=0)
 
 
@@ -114,19 +121,13 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Text
     raise InputError(f'data.batching.form: got "separate" with {choices} choices of a question; expected another form')
   if cfg.second_length and documents == 1:
     raise InputError('data.batching.second_length: got rows of one text; expected two texts, or choices; set it to 0')
-  special_ids: SpecialIds = ((), (), ())
-  if cfg.form == 'gpt':
-    start, delimiter, classify = (tokenizer.token_id(name) for name in data.special_tokens)
-    special_ids = ((start,), (delimiter,), (classify,))
-  elif cfg.form in ('bert', 'xlnet'):
-    cls, sep = special_token_id(tokenizer, 'cls'), special_token_id(tokenizer, 'sep')
-    special_ids = ((cls,), (sep,), (sep,)) if cfg.form == 'bert' else ((), (sep,), (sep, cls))
+  layouts = sequences(cfg, documents, choices)
   return Texts(
     corpus.splits[split],
     *sizes(data, train),
-    sequences=sequences(cfg, documents, choices),
+    sequences=layouts,
     documents=documents,
-    special_ids=special_ids,
+    templates={n: template(data, tokenizer, n) for n in {1, len(layouts[0])}},
     end_id=tokenizer.eos_id,
     cfg=cfg,
     vocab_size=tokenizer.vocab_size,
@@ -134,6 +135,23 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Text
     train=train,
     shuffle=data.shuffle,
   )
+
+
+def template(data: Any, tokenizer: Any, texts: int) -> RowTemplate:
+  """Return the special tokens of a sequence of `texts` texts according to the `data` section."""
+  form, between = data.batching.form, texts - 1
+  if form == 'template':
+    return tokenizer.template(texts)
+  if form == 'gpt':
+    start, delimiter, classify = (tokenizer.token_id(name) for name in data.special_tokens)
+    return row_template([(start,), *[(delimiter,)] * between, (classify,)])
+  if form not in ('bert', 'xlnet'):
+    return row_template([()] * (texts + 1))
+  cls, sep = special_token_id(tokenizer, 'cls'), special_token_id(tokenizer, 'sep')
+  last = int(texts == 2)  # the type of the second of two texts
+  if form == 'bert':
+    return row_template([(cls,), *[(sep,)] * texts], [[0], *[[0]] * between, [last]], last)
+  return row_template([(), *[(sep,)] * between, (sep, cls)], [[], *[[0]] * between, [last, 2]], last)
 
 
 def sequences(cfg: Config, documents: int, choices: int = 0) -> tuple[Layout, ...]:
@@ -146,7 +164,7 @@ def sequences(cfg: Config, documents: int, choices: int = 0) -> tuple[Layout, ..
   """
   if choices:
     shared = tuple(range(documents - choices))  # the context, and the question if any
-    a, b = (shared[:1], shared[1:]) if cfg.form in ('bert', 'xlnet') else (shared, ())
+    a, b = (shared[:1], shared[1:]) if cfg.form in _DROPS else (shared, ())
     return tuple((a, (*b, len(shared) + choice)) for choice in range(choices))
   in_order = tuple((document,) for document in range(documents))
   if cfg.form == 'separate':
@@ -165,7 +183,7 @@ class Texts(bucketed.Bucketed):
     length: maximum number of tokens per sequence.
     sequences: layouts of a row, see `sequences`.
     documents: number of documents of a row.
-    special_ids: see `SpecialIds`.
+    templates: number of texts -> special tokens of such a sequence.
     end_id: end-of-text id of the corpus's documents, removed here; None for no id.
     cfg: the `batching` section.
     vocab_size: size of the tokenizer's vocabulary.
@@ -182,7 +200,7 @@ class Texts(bucketed.Bucketed):
     *,
     sequences: tuple[Layout, ...],
     documents: int,
-    special_ids: SpecialIds,
+    templates: Mapping[int, RowTemplate],
     end_id: int | None,
     cfg: Config,
     vocab_size: int,
@@ -191,22 +209,21 @@ class Texts(bucketed.Bucketed):
     shuffle: bool = True,
   ):
     super().__init__(split, batch_size, length, vocab_size=vocab_size, seed=seed, train=train, shuffle=shuffle)
-    self._cfg, self._special_ids, self._sequences = cfg, [np.asarray(ids, np.int64) for ids in special_ids], sequences
+    self._cfg, self._templates, self._sequences = cfg, templates, sequences
     begin, end = self._documents(split, end_id)
     self._begin_IN, full_IN = begin.reshape(-1, documents), (end - begin).reshape(-1, documents)
     texts = len(sequences[0])
-    before, between, after = map(len, special_ids)
-    around = before + (texts - 1) * between + after
+    around = templates[texts].special
     if length < texts + around:
       raise InputError(
         f'data.length: got {length}; expected at least {texts + around}, for {texts} texts and {around} special tokens'
       )
-    is_dropped = texts == 2 and cfg.form in ('bert', 'xlnet') and cfg.empty_second == 'dropped'
+    is_dropped = texts == 2 and cfg.form in _DROPS and cfg.empty_second == 'dropped'
     seconds = [sequences[0 if cfg.both_orders else g][-1] for g in range(len(sequences))]
     self._alone_GI = [is_dropped & (full_IN[:, list(second)].sum(axis=1) == 0) for second in seconds]
-    around_GI = [around - between * alone_I for alone_I in self._alone_GI]
+    around_GI = [np.where(alone_I, templates[1].special, around) for alone_I in self._alone_GI]
     self._kept_ranges = [
-      _kept_ranges(full_IN, sequence, length - around_I, cfg.second_length)
+      _kept_ranges(full_IN, sequence, length - around_I, cfg)
       for sequence, around_I in zip(sequences, around_GI, strict=True)
     ]
     totals = [np.sum([kept_I for text in kept for _, kept_I in text], axis=0) for kept in self._kept_ranges]
@@ -251,33 +268,36 @@ class Texts(bucketed.Bucketed):
     """Return sequence g of each row."""
     tokens_BT, types_BT = np.zeros((len(example_B), T), np.int32), np.zeros((len(example_B), T), np.int32)
     size_B = np.zeros(len(example_B), np.int64)
-    texts, (before, between, after) = len(self._sequences[g]), self._special_ids
     for b, i in enumerate(example_B):
-      row, first = [before], 0
-      order = 0 if self._cfg.both_orders and self._alone_GI[g][i] else g  # one text is the same in both orders
-      for n, (text, kept) in enumerate(zip(self._sequences[order], self._kept_ranges[order], strict=True)):
-        for part, (skipped_I, kept_I) in zip(text, kept, strict=True):
-          row.append(self._read(self._begin_IN[i, part] + skipped_I[i] + np.arange(kept_I[i])))
-        row.append(after if n == texts - 1 else between[: len(between) * (not self._alone_GI[g][i])])
-        first = first or sum(map(len, row))  # start of the second text
-      tokens = np.concatenate(row)
+      is_alone = self._alone_GI[g][i]
+      order = 0 if self._cfg.both_orders and is_alone else g  # one text is the same in both orders
+      texts = [
+        np.concatenate(
+          [
+            self._read(self._begin_IN[i, part] + skipped_I[i] + np.arange(kept_I[i]))
+            for part, (skipped_I, kept_I) in zip(text, kept, strict=True)
+          ]
+        )
+        for text, kept in zip(self._sequences[order], self._kept_ranges[order], strict=True)
+      ]
+      tokens, types = self._templates[1].row(texts[0]) if is_alone else self._templates[len(texts)].row(*texts)
       size_B[b] = len(tokens)
-      tokens_BT[b, : len(tokens)] = tokens
-      if self._cfg.form in ('bert', 'xlnet') and texts == 2 and not self._alone_GI[g][i]:
-        types_BT[b, first : len(tokens)] = 1
-      if self._cfg.form == 'xlnet':
-        types_BT[b, len(tokens) - 1] = 2  # the classification token is its own segment
+      tokens_BT[b, : len(tokens)], types_BT[b, : len(tokens)] = tokens, types
     valid_BT = (np.arange(T) < size_B[:, None]) & live_B[:, None]
     zero = lambda x_BT: np.where(valid_BT, x_BT, 0)
     return dict(tokens_BT=zero(tokens_BT), valid_BT=valid_BT, types_BT=zero(types_BT))
 
 
 def _kept_ranges(
-  full_IN: np.ndarray, sequence: Layout, most_I: np.ndarray, second_length: int
+  full_IN: np.ndarray, sequence: Layout, most_I: np.ndarray, cfg: Config
 ) -> list[list[tuple[np.ndarray, np.ndarray]]]:
   """Return (tokens skipped at the start, tokens kept) per row, for each document in each text of a sequence."""
   size_IN = np.stack([full_IN[:, list(text)].sum(axis=1) for text in sequence], axis=1)
-  text_IN = _room_for_second(size_IN, most_I, second_length) if second_length else truncate_sizes(size_IN, most_I)
+  second_length = cfg.second_length
+  if second_length:
+    text_IN = _room_for_second(size_IN, most_I, second_length)
+  else:
+    text_IN = truncate_sizes(size_IN, most_I, longer=cfg.truncation == 'tokenizers')
   ranges = []
   for n, text in enumerate(sequence):
     left_I, parts = text_IN[:, n], []
@@ -289,17 +309,19 @@ def _kept_ranges(
   return ranges
 
 
-def truncate_sizes(size_IN: np.ndarray, most_I: np.ndarray | int) -> np.ndarray:
+def truncate_sizes(size_IN: np.ndarray, most_I: np.ndarray | int, *, longer: bool = False) -> np.ndarray:
   """Return the number of tokens kept per text if a row may have `most_I` tokens.
 
-  The longer text, on a tie the second, loses its last token until they fit.
+  The longer text, on a tie the second, loses its last token until they fit. With `longer` the longer text, on a tie the
+  second, keeps one more of an odd number of tokens.
   """
   most_I = np.broadcast_to(most_I, len(size_IN))
   if size_IN.shape[1] == 1:
     return np.minimum(size_IN, most_I[:, None])
   first_I, second_I = size_IN.T
   over_I = first_I + second_I > most_I
-  kept_I = np.where(over_I, np.minimum(second_I, np.maximum(most_I - first_I, most_I // 2)), second_I)
+  half_I = most_I // 2 + (longer & (second_I >= first_I)) * (most_I % 2)
+  kept_I = np.where(over_I, np.minimum(second_I, np.maximum(most_I - first_I, half_I)), second_I)
   return np.stack([np.where(over_I, most_I - kept_I, first_I), kept_I], axis=1)
 
 

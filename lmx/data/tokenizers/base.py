@@ -9,8 +9,8 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,40 @@ FILE = 'vocabulary.json'
 def digest(content: Any) -> str:
   """Return the SHA-256 (hex) of the canonical JSON of a tokenizer's content."""
   return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+class RowTemplate(NamedTuple):
+  """Special tokens and token types of a row of texts.
+
+  Attributes:
+    ids: ids of the special tokens before the first text, between two texts and after the last: one tuple more than
+      texts.
+    types: token types of these special tokens.
+    texts: token type of each text.
+  """
+
+  ids: tuple[tuple[int, ...], ...]
+  types: tuple[tuple[int, ...], ...]
+  texts: tuple[int, ...]
+
+  @property
+  def special(self) -> int:
+    """Number of special tokens of a row."""
+    return sum(map(len, self.ids))
+
+  def row(self, *texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids of a row and their token types, int32."""
+    ids, types = [*map(np.asarray, self.ids[:1])], [*self.types[0]]
+    for text, kind, after, after_types in zip(texts, self.texts, self.ids[1:], self.types[1:], strict=True):
+      ids += [text, np.asarray(after)]
+      types += [*[kind] * len(text), *after_types]
+    return np.concatenate(ids).astype(np.int32), np.asarray(types, np.int32)
+
+
+def row_template(ids: Sequence[tuple[int, ...]], types: Sequence[Sequence[int]] = (), last: int = 0) -> RowTemplate:
+  """Return a template; `types` default to 0, and `last` is the type of the second text."""
+  types = types or [[0] * len(group) for group in ids]
+  return RowTemplate(tuple(ids), tuple(map(tuple, types)), (0, last)[: len(ids) - 1] + (0,) * (len(ids) - 3))
 
 
 class Tokenizer(abc.ABC):
@@ -36,6 +70,7 @@ class Tokenizer(abc.ABC):
     ends_lines: a line end is encoded as EOS.
     has_spans: `encode_spans` has the offsets of its tokens.
     is_separate: source and target ids are of two vocabularies, so this is the source's tokenizer.
+    templates: rows of one text and of two that imported weights read; () if the model and the data determine them.
   """
 
   kind: str
@@ -51,6 +86,7 @@ class Tokenizer(abc.ABC):
   space_first: bool = False
   ends_lines: bool = False
   has_spans: bool = True
+  templates: tuple[RowTemplate, ...] = ()
   _target: Tokenizer | None = None
 
   @abc.abstractmethod
@@ -127,6 +163,35 @@ class Tokenizer(abc.ABC):
     source.__dict__.pop('hash', None)
     source._target = target
     return source
+
+  def with_templates(self, templates: tuple[RowTemplate, ...]) -> Tokenizer:
+    """Return this tokenizer with the rows of imported weights."""
+    other = copy.copy(self)
+    other.__dict__.pop('hash', None)
+    other.templates = templates
+    return other
+
+  def template(self, texts: int) -> RowTemplate:
+    """Return the imported row of `texts` texts; raise InputError if the weights read no such row."""
+    if not self.templates:
+      raise InputError(
+        'data.batching.form: got "template"; expected the tokenizer of imported weights with its own rows'
+      )
+    if texts > len(self.templates):
+      reason = 'versions 4 and 5 of transformers add other tokens to two by add_bos_token in tokenizer_config.json'
+      raise InputError(f'data.texts: got rows of {texts} texts; expected {len(self.templates)}, because {reason}')
+    return self.templates[texts - 1]
+
+  def around(self, default: tuple[Mapping[str, int], Mapping[str, int]]) -> RowTemplate:
+    """Return the row of one text as a model reads it in pre-training, or as imported weights read it.
+
+    Args:
+      default: attributes of the special tokens before and after a text, with their types (`SPECIAL_TOKENS` of a model).
+    """
+    if self.templates:
+      return self.templates[0]
+    known = [[(i, kind) for name, kind in side.items() if (i := getattr(self, name)) is not None] for side in default]
+    return row_template([tuple(i for i, _ in side) for side in known], [[kind for _, kind in side] for side in known])
 
   @property
   def start_id(self) -> int | None:

@@ -21,7 +21,7 @@ from typing import Any
 import tokenizers as hf
 
 from lmx.data.tokenizers import subword, subword_models
-from lmx.data.tokenizers.base import FILE, Absent, Tokenizer
+from lmx.data.tokenizers.base import FILE, Absent, RowTemplate, Tokenizer
 from lmx.errors import InputError, check_choice, explain, nearest
 
 MARKS = {'': (subword_models.END_OF_TEXT, '<unk>'), 'xlnet': subword_models.XLNET_SPECIALS}
@@ -121,8 +121,15 @@ def load(directory: str) -> Tokenizer:
     raise InputError(f'{path}: not a tokenizer of lmx: {explain(error)}') from error
 
 
+def _frozen(value: Any) -> Any:
+  return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
 def _load(content: Mapping[str, Any]) -> Tokenizer:
   """Return the tokenizer of one vocabulary from its content in a file."""
+  if 'templates' in content:
+    templates = tuple(RowTemplate(*map(_frozen, one)) for one in content['templates'])
+    return _load({key: value for key, value in content.items() if key != 'templates'}).with_templates(templates)
   kind = content['kind']
   if kind == 'bytes':
     return module(kind).Bytes(eos=content['eos'])

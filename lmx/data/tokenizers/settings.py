@@ -62,7 +62,7 @@ _FIXED: dict[str, dict[str, tuple[Any, ...]]] = {
     'max_input_chars_per_word': (100,),
     'clean_text': (True,),
   },
-  'bpe': {'add_bos_token': (False,), 'add_eos_token': (False,), 'do_lower_case': (False,)},
+  'bpe': {'add_bos_token': (False, True), 'add_eos_token': (False,), 'do_lower_case': (False,)},
   'gpt_bpe': {'do_lower_case': (True,)},
   'unigram': {'remove_space': (True,), 'sp_model_kwargs': (None, {})},
   'marian': {'sp_model_kwargs': (None, {})},
@@ -76,6 +76,7 @@ _CLASSES = {
   'marian': r'MarianTokenizer',
   'moses': r'FSMTTokenizer',
 }
+_ANY_LENGTH = 10**9
 _ANY_CLASS = ('PreTrainedTokenizerFast', 'TokenizersBackend')  # class of a tokenizer.json for any model
 _SWITCHES = {'strip_accents': 'strip_accents', 'tokenize_chinese_chars': 'handle_chinese_chars'}
 
@@ -96,6 +97,9 @@ class Settings(NamedTuple):
     tokens: the special tokens that the files name, with the white space that belongs to them.
     default: the class's special tokens under their default names.
     split_special: special tokens in a text are text.
+    adds_bos: add_bos_token.
+    gives_types: the model gets token types (`model_input_names`); None if versions 4 and 5 of transformers differ.
+    max_length: model_max_length, 0 for none.
   """
 
   lower_case: bool | None = None
@@ -110,6 +114,9 @@ class Settings(NamedTuple):
   tokens: tuple[hf.AddedToken, ...] = ()
   default: tuple[hf.AddedToken, ...] = ()
   split_special: bool = False
+  adds_bos: bool = False
+  gives_types: bool | None = None
+  max_length: int = 0
 
 
 def read(directory: Any, kind: str) -> Settings:
@@ -151,7 +158,27 @@ def read(directory: Any, kind: str) -> Settings:
     tokens,
     () if any_class else _default_tokens(kind, config, special),
     bool(switch('split_special_tokens')),
+    bool(switch('add_bos_token')) if kind == 'bpe' else False,
+    _gives_types(config, kind, where),
+    _max_length(config, where),
   )
+
+
+def _gives_types(config: Mapping[str, Any], kind: str, where: str) -> bool | None:
+  names = config.get('model_input_names')
+  if names is not None:
+    return 'token_type_ids' in documents.convert(names, list, f'{where}: model_input_names')
+  if config.get('tokenizer_class') in _ANY_CLASS or kind == 'unigram':
+    return None
+  return kind == 'wordpiece'
+
+
+def _max_length(config: Mapping[str, Any], where: str) -> int:
+  """Return model_max_length; transformers writes 10^30 for none."""
+  length = config.get('model_max_length')
+  if length is not None and (type(length) not in (int, float) or length < 1):
+    raise InputError(f'{where}: model_max_length: got {documents.show(length)}; expected a number from 1 on')
+  return int(length) if length is not None and length < _ANY_LENGTH else 0
 
 
 def _side(config: Mapping[str, Any], key: str, where: str) -> str | None:

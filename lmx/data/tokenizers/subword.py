@@ -57,6 +57,11 @@ class _Subwords(Tokenizer):
   def id_to_token(self, index: int) -> str:
     return self._model.id_to_token(index) or ''  # an id that the vocabulary skips
 
+  @property
+  def post_processor(self) -> Any:
+    """The post-processor of the model's file, which `encode` does not apply; None if there is none."""
+    return self._model.post_processor
+
   def token_id(self, name: str) -> int | None:
     """Return the id of a token, None if it is not in the vocabulary."""
     return self._model.token_to_id(name)
@@ -82,6 +87,7 @@ class _Subwords(Tokenizer):
   def content(self) -> dict[str, Any]:
     content: dict[str, Any] = {'kind': self.kind, 'model': json.loads(self._model.to_str())}
     content |= {'special': self.special} if self.special else {}
+    content |= {'templates': self.templates} if self.templates else {}
     return content | ({'special_in_text': True} if self.special_in_text else {})
 
 
@@ -106,7 +112,7 @@ def with_special(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer:
       f'data.special_tokens: got {", ".join(taken or names)}; expected names that are not in the vocabulary'
     )
   model.add_special_tokens(list(names))
-  return tokenizer.with_model(model)
+  return tokenizer.with_model(model).with_templates(tokenizer.templates)
 
 
 def _special(model: hf.Tokenizer) -> set[str]:

@@ -20,7 +20,7 @@ import tokenizers as hf
 from lmx import documents, storage
 from lmx.errors import InputError, explain, nearest
 from lmx.interop import huggingface, mapped, streamed, torch_file
-from lmx.interop.huggingface import architectures, generation, word_vocabulary
+from lmx.interop.huggingface import adapter, architectures, generation, word_vocabulary
 from lmx.interop.huggingface.entry import Entry, Tensors, show
 from lmx.interop.tensor_table import Row, repeated
 
@@ -40,6 +40,9 @@ NEEDED = (
   'merges.txt',
   'spiece.model',
   'generation_config.json',
+  adapter.FILE,
+  *adapter.WEIGHTS,
+  *adapter.QUANTISED,
   'source.spm',
   'target.spm',
   'target_vocab.json',
@@ -69,6 +72,18 @@ _COMMA = -100.0  # added to the log probability of a subword that is not used
 _END = '<|endoftext|>'  # GPT-2's only special token
 
 
+class Rows(NamedTuple):
+  """Rows that a run reads and that are not those of its tokenizer's kind.
+
+  Attributes:
+    processor: post-processor of the `tokenizers` library that makes them; None adds no special tokens.
+    have_types: a token type is not 0.
+  """
+
+  processor: Any
+  have_types: bool
+
+
 class Folder(NamedTuple):
   """Contents of a folder.
 
@@ -87,7 +102,7 @@ class Folder(NamedTuple):
     generation: settings of `generate`.
     vocabulary: reads a word list, or a tokenizer's content with its `kind`; None if the folder has neither.
     note: line for the user about that tokenizer.
-    remarks: lines for the user about what is not read.
+    remarks: lines for the user about what is not read, or changes the weights.
     names: tensor -> its name in the file, if different.
     unused: tensors in the file but not in `tensors`, with the reason.
     family: the family of its tensors, '' if it is named after the model.
@@ -135,13 +150,17 @@ def read(directory: Any) -> Folder:
     )
   if not directory.is_dir():
     raise InputError(f'{directory} is not a directory')
+  if adapter.is_alone(directory):
+    adapter.check_alone(directory)
   if not (directory / CONFIG).exists():
     raise InputError(f'{directory / CONFIG} does not exist; {_content(directory)}')
   config = read_json(directory / CONFIG)
   family = _family(directory, config)
   layout = huggingface.family(family)
   try:
+    remarks = adapter.check(directory, config)
     fields, (tensors, unused) = layout.fields(config), _tensors(directory)
+    remarks += adapter.merge(directory, layout, tensors, _pickled)
     if hasattr(layout, 'used'):
       tensors = layout.used(fields, tensors)
     architecture = architectures.recognise(family, config, tensors)
@@ -149,7 +168,7 @@ def read(directory: Any) -> Folder:
   except InputError as error:
     raise InputError(f'{directory}: {error}') from None
   tokenizer = _tokenizer_kind(directory, layout.TOKENIZER)
-  lowers, remarks = _LOWERS[tokenizer], _remarks(directory, config, architecture)
+  lowers, remarks = _LOWERS[tokenizer], remarks + _remarks(directory, config, architecture)
   own: dict[str, Any] = {'data': getattr(layout, 'DATA', {}), 'note': getattr(layout, 'NOTE', ''), 'family': family}
   if hasattr(layout, 'evaluation'):
     own['evaluation'] = layout.evaluation(directory, config)
@@ -167,9 +186,14 @@ def read(directory: Any) -> Folder:
 def _tokenizer_kind(directory: pathlib.Path, usual: str) -> str:
   """Return the kind of a folder's tokenizer: from the class it names, else its model's default."""
   path = directory / 'tokenizer_config.json'
-  if usual not in _CLASSES.values() or not path.exists():
+  if usual not in _CLASSES.values():
     return usual
-  name = read_json(path).get('tokenizer_class')
+  name = read_json(path).get('tokenizer_class') if path.exists() else None
+  if name in (_ANY_CLASS, 'TokenizersBackend') and (directory / 'tokenizer.json').exists():
+    model = read_json(directory / 'tokenizer.json').get('model')
+    suffix = model.get('end_of_word_suffix') if isinstance(model, dict) else None
+    named = {'WordPiece': 'wordpiece', 'BPE': 'gpt_bpe' if suffix else 'bpe'}
+    return named.get(str(model.get('type')), usual) if isinstance(model, dict) else usual
   return _CLASSES.get(name.removesuffix('Fast'), usual) if isinstance(name, str) else usual
 
 
@@ -275,6 +299,7 @@ def write(
   bare: str = '',
   max_shard_size: int = streamed.MAX_SHARD_SIZE,
   options: Mapping[str, Any] = {},
+  rows: Rows | None = None,
 ) -> list[str]:
   """Write a folder that `from_pretrained` of transformers loads.
 
@@ -308,7 +333,7 @@ def write(
     if hasattr(layout, 'write'):
       settings |= layout.write(part, tokenizer, evaluation, settings)
     else:
-      settings |= _write_tokenizer(part, tokenizer, length, lower_case, special_tokens)
+      settings |= _write_tokenizer(part, tokenizer, length, lower_case, special_tokens, rows, family)
     if family in generation.CAUSAL and architectures.HEADS[architecture].tied:
       generation.write(part, generation.keys_of_options(options, settings))
     (part / CONFIG).write_text(json.dumps(settings, indent=2) + '\n', encoding='utf-8')
@@ -383,7 +408,13 @@ def whole(directory: Any) -> Iterator[pathlib.Path]:
 
 
 def _write_tokenizer(
-  directory: pathlib.Path, tokenizer: Mapping[str, Any], length: int, lower_case: bool, special_tokens: Sequence[str]
+  directory: pathlib.Path,
+  tokenizer: Mapping[str, Any],
+  length: int,
+  lower_case: bool,
+  special_tokens: Sequence[str],
+  rows: Rows | None = None,
+  family: str = '',
 ) -> dict[str, int | None]:
   """Write the tokenizer's files; return the ids of its special tokens for config.json."""
   kind = tokenizer['kind']
@@ -413,8 +444,13 @@ def _write_tokenizer(
     settings |= unigram_settings | {'do_lower_case': lower_case}
   else:
     settings |= {'unk_token': '<unk>'}
-  if kind in ('bpe', 'gpt_bpe'):  # classes of GPT and GPT-2 add the embeddings of token types, which these models lack
-    settings |= {'model_input_names': ['input_ids', 'attention_mask']}
+  if rows:
+    model.post_processor = rows.processor
+    settings |= {'tokenizer_class': _ANY_CLASS} if kind in ('wordpiece', 'unigram') else {}
+  # Classes of GPT and GPT-2 add the embeddings of token types, which these models lack.
+  types = [] if family in ('gpt', 'gpt2') or not family and kind in ('bpe', 'gpt_bpe') else ['token_type_ids']
+  if not types or settings['tokenizer_class'] == _ANY_CLASS or (rows and rows.have_types):
+    settings |= {'model_input_names': ['input_ids', *types, 'attention_mask']}
   if special_tokens and kind != 'unigram':
     settings |= {'additional_special_tokens': list(special_tokens)} | ({} if ids else {'pad_token': special_tokens[0]})
     ids = ids or {'pad': special_tokens[0]}  # no row ends with this id, so transformers finds each row's last token

@@ -8,6 +8,7 @@ import pytest
 from lmx.data import pipeline
 from lmx.data.batching import tagged
 from lmx.data.splits import Split
+from lmx.data.tokenizers.base import row_template
 from lmx.errors import InputError
 
 CLS, SEP = 1, 2
@@ -26,7 +27,7 @@ def split_of(seed=0):
 
 def batches_of(split, length, train=False):
   cfg = tagged.Config(form='bert', context='document')
-  options = dict(special_ids=(CLS, SEP), end_id=None, cfg=cfg, vocab_size=1000, seed=0)
+  options = dict(template=row_template([(CLS,), (SEP,)]), end_id=None, cfg=cfg, vocab_size=1000, seed=0)
   return tagged.Tagged(split, 4, length, train=train, **options)
 
 

@@ -184,8 +184,8 @@ def test_options_and_special_tokens_of_gpt2(tmp_path):
   found = read()
   assert found.eos_id == found.bos_id == len(vocabulary) and found.space_first
   assert found.encode('name').tolist() == found.encode(' name').tolist() == made.encode(' name').tolist()
-  write(add_bos_token=True)
-  with pytest.raises(InputError, match='add_bos_token: got true'):
+  write(add_eos_token=True)
+  with pytest.raises(InputError, match='add_eos_token: got true'):
     read()
 
 

@@ -221,7 +221,8 @@ def test_missing_labels_or_characters_are_rejected():
     pipeline.batches(pipeline.Config(batching='tagged', length=2, batch_size=1), data, 'train', 0, train=False)
   plain = dataclasses.replace(data.splits['train'], token_labels=None)
   with pytest.raises(InputError, match='no word labels'):
-    tagged.Tagged(plain, 1, 4, special_ids=(), end_id=None, cfg=tagged.Config(), vocab_size=9, seed=0, train=False)
+    own = dict(template=tagged.template('plain', None), end_id=None, cfg=tagged.Config(), vocab_size=9, seed=0)
+    tagged.Tagged(plain, 1, 4, train=False, **own)
   with pytest.raises(InputError, match='data.characters: got 0'):
     pipeline.Config(batching='both_ways')
   with pytest.raises(InputError, match='data.characters: got 20 with data.tokenizer "bytes"'):

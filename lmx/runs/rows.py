@@ -1,0 +1,203 @@
+"""Rows that a folder's tokenizer makes, compared with the rows that lmx reads (`data.batching.form`).
+
+A form that makes the same rows is used; else the rows themselves are stored with the tokenizer (form 'template').
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lmx.data.batching import tagged, texts
+from lmx.data.tokenizers import settings as settings_lib
+from lmx.data.tokenizers import templates as templates_lib
+from lmx.data.tokenizers.base import Absent, row_template
+from lmx.data.tokenizers.templates import Templates
+from lmx.errors import InputError
+from lmx.interop.huggingface import folder as folders
+from lmx.models import registry
+
+_LENGTH = 512  # of rows, for models without positions
+KINDS = ('wordpiece', 'bpe', 'gpt_bpe', 'unigram')  # of tokenizers with post-processors
+_GPT = ('gpt', 'gpt2')
+_TYPES = f'{settings_lib.FILE}: model_input_names'
+
+
+class Rows(NamedTuple):
+  """Rows of a fine-tuned model, and of a text.
+
+  Attributes:
+    form: `data.batching.form`.
+    special_tokens: `data.special_tokens`.
+    options: further fields of `data.batching`.
+    length: `data.length`, 0 for the default.
+    templates: `Tokenizer.templates`.
+    notes: lines for the user.
+  """
+
+  form: str = ''
+  special_tokens: tuple[str, ...] = ()
+  options: Mapping[str, Any] = {}
+  length: int = 0
+  templates: Templates = ()
+  notes: Sequence[str] = ()
+
+
+def read(folder: folders.Folder, directory: Any, tokenizer: Any, special_tokens: Sequence[str], batching: str) -> Rows:
+  """Return the rows of a folder or a release.
+
+  Args:
+    folder: its content.
+    directory: the folder.
+    tokenizer: its tokenizer.
+    special_tokens: names of GPT's start, delimiter and classify.
+    batching: name of the `batching` section of a fine-tuned model, '' without one.
+
+  Raises:
+    InputError: lmx cannot read rows as transformers does; the file and its key are named.
+  """
+  if folder.tokenizer not in KINDS:
+    return Rows('plain')
+  default = _default(folder, tokenizer, special_tokens, batching)
+  if not folders.is_folder(directory):
+    return default
+  options: dict[str, Any] = {'truncation': 'tokenizers'} if batching == 'texts' else {}
+  if isinstance(tokenizer, Absent):
+    return default._replace(options=options)
+  settings = settings_lib.read(directory, folder.tokenizer)
+  found = templates_lib.read(directory, tokenizer, settings)
+  found, notes = _with_types(folder, settings, found)
+  length = _length(folder, settings) if batching else 0
+  if batching == 'texts' and length > _LENGTH:
+    options |= {'buckets': (_LENGTH,)}
+  rows = default._replace(options=options, length=length, notes=notes)
+  is_default = tokenizer.around(registry.get(folder.name).SPECIAL_TOKENS) == found[0]
+  rows = rows._replace(templates=() if is_default else found)
+  return _in_form(rows, folder, directory, tokenizer, batching, found) if batching else rows
+
+
+def _default(folder: folders.Folder, tokenizer: Any, special_tokens: Sequence[str], batching: str) -> Rows:
+  """Return the rows of a release, of the model's own fine-tuning."""
+  if folder.name == 'xlnet':  # special tokens at the end of a row; tagged rows have only words
+    return Rows('plain' if batching == 'tagged' else 'xlnet')
+  if batching != 'texts' or folder.tokenizer == 'wordpiece':
+    return Rows('bert')
+  if isinstance(tokenizer, Absent) or any(tokenizer.token_id(token) is None for token in special_tokens):
+    return Rows('plain')
+  return Rows('gpt', tuple(special_tokens))
+
+
+def _with_types(
+  folder: folders.Folder, settings: settings_lib.Settings, found: Templates
+) -> tuple[Templates, list[str]]:
+  """Return (rows with the token types that the model gets, notes)."""
+  gives = settings.gives_types
+  if folder.name in _GPT:
+    if gives and folder.objective:
+      raise InputError(
+        f'{_TYPES}: got token_type_ids, which {folder.architecture} of transformers adds as embeddings; expected '
+        '["input_ids", "attention_mask"], because lmx reads none; set it to that'
+      )
+    note = (
+      f'{_TYPES}: {"with" if gives else "version 4 of transformers gives"} token_type_ids, which {folder.architecture} '
+      'adds as embeddings; lmx reads none, as in text generation'
+    )
+    return templates_lib.without_types(found), [] if gives is False else [note]
+  if folder.name == 'xlnet' and gives is False:
+    raise InputError(
+      f'{_TYPES}: got no token_type_ids; expected them, because lmx reads the segments of XLNet; add "token_type_ids"'
+    )
+  if gives is False:
+    return templates_lib.without_types(found), []
+  if gives is None and (folder.name == 'xlnet' or templates_lib.have_types(found)):
+    versions = 'as with version 4 of transformers; version 5 gives none'
+    return found, [f'{_TYPES}: missing; rows have token types, {versions}']
+  return found, []
+
+
+def _length(folder: folders.Folder, settings: settings_lib.Settings) -> int:
+  """Return the length to which transformers truncates rows."""
+  most = folder.fields.get('T', 0) or settings.max_length or _LENGTH
+  return min(most, settings.max_length or most)
+
+
+def _in_form(
+  rows: Rows, folder: folders.Folder, directory: Any, tokenizer: Any, batching: str, found: Templates
+) -> Rows:
+  """Return the rows with the form that makes the rows of a tokenizer, or with form 'template'."""
+  if batching == 'questions':
+    own = templates_lib.of_kind(tokenizer)
+    if found[-1] != own[-1] or len(found) < 2:
+      raise InputError(
+        f'{pathlib.Path(directory) / templates_lib.FILE}: post_processor: got {templates_lib.show(found, tokenizer)}; '
+        f'expected {templates_lib.show(own, tokenizer)}, because lmx reads questions on passages in no other rows'
+      )
+    return rows
+  if batching == 'tagged':
+    own_form = next((form for form in ('plain', 'bert') if _tagged(form, tokenizer) == found[0]), '')
+    return rows._replace(form=own_form) if own_form else rows._replace(form='template', templates=found)
+  _check_last(folder, directory, found)
+  marks = _marks(found, tokenizer)
+  if marks and folder.name in _GPT:
+    return rows._replace(form='gpt', special_tokens=marks)
+  plain = tuple(row_template([()] * (n + 1)) for n in (1, 2))
+  if rows.form == 'gpt' and found == plain:
+    note = f'{templates_lib.FILE} adds no special tokens; rows are read with {", ".join(rows.special_tokens)}'
+    return rows._replace(notes=[*rows.notes, note])
+  forms = {'plain': plain, 'bert' if tokenizer.kind == 'wordpiece' else 'xlnet': templates_lib.of_kind(tokenizer)}
+  named = [form for form, templates in forms.items() if templates == found]
+  if named and not (named[0] == 'plain' and folder.name not in _GPT):
+    return rows._replace(form=named[0], special_tokens=())
+  return rows._replace(form='template', special_tokens=(), templates=found)
+
+
+def _tagged(form: str, tokenizer: Any) -> Any:
+  return None if form == 'bert' and tokenizer.kind != 'wordpiece' else tagged.template(form, tokenizer)
+
+
+def _marks(found: Templates, tokenizer: Any) -> tuple[str, ...]:
+  """Return the names of GPT's start, delimiter and classify, () if rows have others."""
+  ids = sum(found[-1].ids, ())
+  if len(found) < 2 or [len(group) for group in found[1].ids] != [1, 1, 1] or found[0].ids != (ids[:1], ids[2:]):
+    return ()
+  return tuple(map(tokenizer.id_to_token, ids)) if len({*ids}) == 3 else ()
+
+
+def _check_last(folder: folders.Folder, directory: Any, found: Templates) -> None:
+  """Raise InputError if transformers does not represent a row by its last token, because that is padding."""
+  path = pathlib.Path(directory) / folders.CONFIG
+  pad = folders.read_json(path).get('pad_token_id')
+  if folder.architecture.endswith('ForSequenceClassification') and folder.name in _GPT and pad is not None:
+    if any(one.ids[-1][-1:] == (pad,) for one in found):
+      raise InputError(
+        f'{path}: pad_token_id: got {pad}, with which rows end by the post_processor of {templates_lib.FILE}; expected '
+        f'another, because {folder.architecture} ignores padding and lmx represents a row by its last token'
+      )
+
+
+def written(run: Any, model: Any, tokenizer: Any) -> folders.Rows | None:
+  """Return the rows that an export writes, None for those of the tokenizer's kind."""
+  if tokenizer.kind not in KINDS:
+    return None
+  found = _of_run(run, model, tokenizer)
+  own = templates_lib.of_kind(tokenizer)
+  if tokenizer.kind in ('bpe', 'gpt_bpe'):  # their class has the post-processor of the file
+    own = templates_lib.probe(tokenizer.post_processor, '')
+  if (templates_lib.without_types(own) if run.model_name in _GPT else own)[: len(found)] == found:
+    return None
+  return folders.Rows(templates_lib.processor(found, tokenizer), templates_lib.have_types(found))
+
+
+def _of_run(run: Any, model: Any, tokenizer: Any) -> Templates:
+  """Return the rows of one text and of two that a run reads."""
+  batching = run.data.batching
+  form = getattr(batching, 'form', '')
+  if tokenizer.templates:
+    return tuple(tokenizer.templates)
+  if batching.name == 'texts' and form != 'separate':
+    return tuple(texts.template(run.data, tokenizer, n) for n in (1, 2))
+  if batching.name == 'tagged' and form == 'plain':
+    return tuple(row_template([()] * (n + 1)) for n in (1, 2))
+  own = templates_lib.of_kind(tokenizer) if any(model.SPECIAL_TOKENS) else templates_lib.PLAIN
+  return templates_lib.without_types(own) if run.model_name in _GPT else own
