@@ -68,7 +68,11 @@ def test_run_killed_after_a_restoration_resumes_to_the_same_parameters(halved, t
 
 
 @pytest.mark.parametrize(
-  ('rate', 'place'), [(1e-4, ('parallel.mode=jit',)), (0.5, ('parallel.mode=pmap', 'parallel.data=2'))]
+  ('rate', 'place'),
+  [
+    (1e-4, ('parallel.mode=jit',)),
+    pytest.param(0.5, ('parallel.mode=pmap', 'parallel.data=2'), marks=pytest.mark.slow),
+  ],
 )
 def test_reductions_restore_what_is_better_than_the_current_parameters(tmp_path, rate, place):
   """A new best by less than the threshold reduces the rate and stays as it is; other reductions restore the best."""

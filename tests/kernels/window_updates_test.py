@@ -48,7 +48,11 @@ def run_step(kernel, architecture, batch, given, gradient='c'):
 
 @pytest.mark.parametrize(
   ('architecture', 'tree', 'gradient', 'B', 'D'),
-  [*((*case, 3, 5) for case in CASES), ('skipgram', False, 'c', 2, 40), ('cbow', True, 'mean', 2, 40)],
+  [
+    ('skipgram', False, 'c', 2, 40),
+    ('cbow', True, 'mean', 2, 40),
+    *(pytest.param(*case, 3, 5, marks=pytest.mark.slow) for case in CASES),  # each compiles machine code of its own
+  ],
 )
 def test_updates_match_the_sparse_step(architecture, tree, gradient, B, D):
   batch = examples.batch_of(tree, True, batch_size=B, length=18)

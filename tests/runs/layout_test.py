@@ -88,7 +88,7 @@ def test_both_layouts_train_the_same_model(finished):
 
 
 @pytest.mark.parametrize(
-  'start,end', [('own', STORED), pytest.param('stored', OWN, marks=pytest.mark.slow), ('stored', STORED)]
+  'start,end', [('own', STORED), *(pytest.param('stored', end, marks=pytest.mark.slow) for end in (OWN, STORED))]
 )
 def test_run_continues_in_either_layout(start, end, finished, run, tmp_path):
   workdir = half_way(finished[start], tmp_path)
