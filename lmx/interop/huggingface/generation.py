@@ -283,7 +283,7 @@ def keys_of_options(options: Mapping[str, Any], ids: Mapping[str, int | None]) -
   if ends is not None:
     found['eos_token_id'] = _one_or_list(ends)
   names = {'tokens': 'max_new_tokens', 'max_length': 'max_length'}
-  names |= {'min_tokens': 'min_new_tokens', 'min_length': 'min_length', 'samples': 'num_return_sequences'}
+  names |= {'min_tokens': 'min_new_tokens', 'min_length': 'min_length'}
   found |= {key: options[name] for name, key in names.items() if name in options}
   if 'greedy' in options:
     found |= _keys_of_constraints(options) | _keys_of_search(options)
@@ -291,7 +291,9 @@ def keys_of_options(options: Mapping[str, Any], ids: Mapping[str, int | None]) -
     found |= {'suppress_tokens': [*options['forbidden']] or None}
     found |= {'forced_eos_token_id': found['eos_token_id'] if options['forced_end'] else None}
     found |= {key: options[key] for key in ('temperature', 'top_k', 'top_p')}
-  return {key: value for key, value in found.items() if key in _IDS or value != _CHOICES.get(key)}
+    found |= {'num_return_sequences': options['samples']}
+  kept = {*_IDS, 'do_sample', *names.values()}
+  return {key: value for key, value in found.items() if key in kept or value != _CHOICES.get(key)}
 
 
 def keys_of_evaluation(evaluation: Any, end: int, start: int, pad: int) -> dict[str, Any]:
