@@ -231,8 +231,8 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
 
 def _generation(folder: folders.Folder, tokenizer: Any) -> dict[str, Any]:
   """Return the entries of data.json with the options of `generate`, {} if they are lmx's defaults."""
-  own = () if tokenizer.eos_id is None else (tokenizer.eos_id,)
-  options = {name: x for name, x in folder.generation.options.items() if (name, x) != ('eos_ids', own)}
+  own = ('eos_ids', _own_ends(tokenizer))
+  options = {name: x for name, x in folder.generation.options.items() if (name, x) != own}
   return {'generation': options, 'generation_file': folder.generation.file} if options else {}
 
 
@@ -505,7 +505,7 @@ def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str, max_shard_siz
     run.evaluation,
     bare,
     max_shard_size,
-    run_files.read_data(loaded.workdir).get('generation', {}),
+    _options(loaded),
     rows_lib.written(run, loaded.model, loaded.tokenizer),
   )
   lines = [f'wrote {", ".join(names)} to {to}']
@@ -527,6 +527,16 @@ def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str, max_shard_siz
 def _is_import(loaded: restore.RestoredRun) -> bool:
   """Return True for imported weights without an update."""
   return not loaded.step and 'imported_from' in run_files.read_data(loaded.workdir)
+
+
+def _options(loaded: restore.RestoredRun) -> dict[str, Any]:
+  """Return the imported options of `generate`, with the tokenizer's end of a text if the run generates texts."""
+  recorded = run_files.read_data(loaded.workdir).get('generation', {})
+  return ({'eos_ids': _own_ends(loaded.tokenizer)} if loaded.model.CAUSAL else {}) | recorded
+
+
+def _own_ends(tokenizer: Any) -> tuple[int, ...]:
+  return () if tokenizer.eos_id is None else (tokenizer.eos_id,)
 
 
 def _untrained(loaded: restore.RestoredRun) -> set[str]:

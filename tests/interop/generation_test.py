@@ -134,6 +134,12 @@ def test_settings_that_lmx_lacks_are_refused_by_key(tmp_path):
         read(tmp_path, None, {'penalty_alpha': 0.6, 'unknown': 1})
 
 
+def test_model_without_generation_names_what_it_does_not_keep(tmp_path):
+  (tmp_path / generation.FILE).write_text('{"penalty_alpha": 0.6}')
+  found = generation.read_kept(tmp_path, {}, V)
+  assert found.options == {} and 'penalty_alpha: got 0.6' in found.note
+
+
 @pytest.mark.parametrize('name', READ)
 def test_settings_are_read_and_written_back(name, tmp_path):
   settings, expected = READ[name]

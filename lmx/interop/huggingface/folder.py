@@ -173,8 +173,9 @@ def read(directory: Any) -> Folder:
   if hasattr(layout, 'evaluation'):
     own['evaluation'] = layout.evaluation(directory, config)
     own['generation'] = generation.Settings({}, *generation.source(directory, config))
-  if family in generation.CAUSAL and architectures.HEADS[architecture].tied:
-    own['generation'] = generation.read_options(directory, config, fields['V'])
+  if family in generation.FAMILIES and architectures.HEADS[architecture].tied:
+    read_settings = generation.read_kept if family == 'xlnet' else generation.read_options
+    own['generation'] = read_settings(directory, config, fields['V'])
   if hasattr(layout, 'vocabulary'):
     own['vocabulary'] = functools.partial(layout.vocabulary, directory)
   name = getattr(layout, 'MODEL', family)
@@ -334,7 +335,7 @@ def write(
       settings |= layout.write(part, tokenizer, evaluation, settings)
     else:
       settings |= _write_tokenizer(part, tokenizer, length, lower_case, special_tokens, rows, family)
-    if family in generation.CAUSAL and architectures.HEADS[architecture].tied:
+    if family in generation.FAMILIES and architectures.HEADS[architecture].tied:
       generation.write(part, generation.keys_of_options(options, settings))
     (part / CONFIG).write_text(json.dumps(settings, indent=2) + '\n', encoding='utf-8')
     streamed.write_shards(part, tensors, max_shard_size)

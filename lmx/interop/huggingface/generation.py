@@ -23,7 +23,7 @@ from lmx.errors import InputError, nearest
 from lmx.interop.huggingface.entry import LARGEST, fields_of, integer, show, switch
 
 FILE, _CONFIG = 'generation_config.json', 'config.json'
-CAUSAL = ('gpt', 'gpt2', 'transformer_xl', 'xlnet')  # families whose folders have settings for one text
+FAMILIES = ('gpt', 'gpt2', 'transformer_xl', 'xlnet')  # whose folders have settings for one text
 _STOPS = {False: 'current', True: 'full', 'never': 'bound'}  # by early_stopping
 _TOKENS = 20  # new tokens of an encoder-decoder without max_length and max_new_tokens
 # Keys that choose the tokens, with their default in transformers, None for none.
@@ -91,6 +91,14 @@ class Settings(NamedTuple):
   options: Mapping[str, Any] = {}
   file: str = ''
   note: str = ''
+
+
+def read_kept(directory: pathlib.Path, config: Mapping[str, Any], V: int) -> Settings:
+  """Return the settings of a model that generates no text in lmx, for its export; a note names unsupported ones."""
+  try:
+    return read_options(directory, config, V)
+  except InputError as error:
+    return Settings({}, '', f'{error}; not read, because this model generates no text here')
 
 
 def read_options(directory: pathlib.Path, config: Mapping[str, Any], V: int) -> Settings:
