@@ -13,8 +13,11 @@ Orbax opens them, because Orbax's threads print tracebacks on broken files.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import errno
 import hashlib
+import itertools
 import json
 import logging
 import math
@@ -29,6 +32,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+import tensorstore as ts
 from etils import epath
 
 from lmx.checkpoint.checksum import checksums
@@ -40,8 +44,9 @@ Flat = dict[tuple[str, ...], Any]  # path of a leaf -> leaf
 Rows = dict[str, dict[str, Any]]  # path joined with '/' -> shape, dtype, key type, checksum
 
 _FILES = 'files.json'
-_CHUNK, _DATA_FILE, _FILE_COUNT = 1 << 21, 1 << 23, 64  # bytes of a chunk and least of a file, and most files
+_CHUNK, _CHUNKS = 1 << 21, 64  # smallest chunk and file in bytes, and how many there are at most of large arrays
 _READ_AT_ONCE = 1 << 25  # bytes
+_TURNS, _SMALL = 8, 1 << 16  # chunks written at a time, and bytes of arrays that are not counted
 _CHANGED_LATER = (_FILES, 'commit_success.txt', '_CHECKPOINT_METADATA')  # by Orbax, at the rename
 # Exceptions from parsing a damaged JSON file; RecursionError: nested too deep.
 _UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
@@ -260,6 +265,29 @@ def check_files(path: epath.Path) -> None:
     raise Damaged(f'{_FILES} cannot be checked ({short(e)})') from e
 
 
+class _ChunkHandler(ocp.type_handlers.NumpyHandler):
+  """Writer of NumPy arrays a few chunks at a time; Orbax's own copies whole arrays while a disk is slow."""
+
+  def __init__(self) -> None:
+    super().__init__(deepcopy_host_arrays=False)
+
+  async def _background_serialize(self, *args: Any) -> None:
+    self._turns = asyncio.Semaphore(_TURNS)  # of this event loop; each turn rewrites the files' index in memory
+    await super()._background_serialize(*args)
+
+  async def _open_and_write(self, value: np.ndarray, tspec: dict[str, Any], ts_context: Any) -> None:
+    store = await ts.open(ts.Spec(tspec), create=True, open=True, context=ts_context)
+
+    async def write(index: tuple[slice, ...]) -> None:
+      async with self._turns if value.nbytes > _SMALL else contextlib.nullcontext():
+        await store[index].write(value[index], can_reference_source_data_indefinitely=True)
+
+    sizes = store.chunk_layout.write_chunk.shape or ()  # () of a scalar
+    starts = itertools.product(*(range(0, n, size) for n, size in zip(value.shape, sizes, strict=True)))
+    cells = [tuple(slice(i, i + n) for i, n in zip(start, sizes, strict=True)) for start in starts]
+    await asyncio.gather(*map(write, cells))
+
+
 class Writer:
   """Background writer of commits, one at a time."""
 
@@ -269,18 +297,18 @@ class Writer:
     Args:
       timeout_seconds: time in seconds after which one write counts as failed.
       copies: copy the arrays of this host's memory before `start` returns. Without copies the caller does not change
-        them until `wait` returns, and memory holds less than a fifth more than the arrays.
+        them until `wait` returns. The files are not compressed, which would save a tenth and take more memory.
     """
     self._path = epath.Path()
     self._copies = copies
     types = ocp.type_handlers
     uncopied = types.create_type_handler_registry(
       (np.number, types.ScalarHandler()),
-      (np.ndarray, types.NumpyHandler(deepcopy_host_arrays=False)),
+      (np.ndarray, _ChunkHandler()),
       (jax.Array, types.ArrayHandler()),
     )
     handlers = {
-      'state': ocp.PyTreeCheckpointHandler(type_handler_registry=uncopied),
+      'state': ocp.PyTreeCheckpointHandler(type_handler_registry=uncopied, use_compression=False),
       'meta': ocp.JsonCheckpointHandler(),
     }
     self._writer = ocp.AsyncCheckpointer(
@@ -307,8 +335,8 @@ class Writer:
     path.parent.mkdir(exist_ok=True)  # not its parents, which Orbax would create: a deleted work directory stays so
     state = ocp.args.PyTreeSave(nest(raw))
     if not self._copies:
-      chunked = nest(dict.fromkeys(raw, ocp.SaveArgs(chunk_byte_size=_CHUNK)))
-      size = max(_DATA_FILE, sum(x.nbytes for x in raw.values()) // _FILE_COUNT)  # a few are compressed in memory
+      size = max(_CHUNK, sum(x.nbytes for x in raw.values()) // _CHUNKS)
+      chunked = nest(dict.fromkeys(raw, ocp.SaveArgs(chunk_byte_size=size)))
       state = ocp.args.PyTreeSave(nest(raw), chunked, ocdbt_target_data_file_size=size)
     self._writer.save(path, args=ocp.args.Composite(state=state, meta=ocp.args.JsonSave(document)))
 

@@ -1,4 +1,7 @@
-"""Tensors mapped from files: values take memory while they are used, and `release` frees it."""
+"""Tensors mapped from files: values take memory while they are used, and `release` frees it.
+
+`blocks`, `copy` and `are_equal` use a few megabytes of a tensor at a time, however large it is.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import math
 import mmap
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -15,6 +19,7 @@ import safetensors
 from lmx import documents
 from lmx.errors import InputError
 
+_BLOCK = 1 << 22  # bytes
 # safetensors types that NumPy supports.
 _DTYPES = {
   'F64': np.float64,
@@ -84,6 +89,40 @@ def release(x: Any) -> None:
   pages = _pages(x)
   if pages is not None and hasattr(mmap, 'MADV_DONTNEED'):
     pages.madvise(mmap.MADV_DONTNEED)
+
+
+def blocks(x: np.ndarray) -> Iterator[np.ndarray]:
+  """Yield the rows of an array in blocks; the memory of each is freed after it."""
+  yield from (block for (block,) in _together(x))
+
+
+def _together(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+  """Yield the same rows of arrays of one shape in blocks; their memory is freed after each."""
+  size, largest = len(arrays[0]) if arrays[0].ndim else 0, max(x.nbytes for x in arrays)
+  if largest <= _BLOCK:
+    yield arrays
+  else:
+    rows = max(1, _BLOCK * size // largest)
+    for start in range(0, size, rows):
+      yield tuple(x[start : start + rows] for x in arrays)
+      for x in arrays:
+        release(x)
+
+
+def copy(x: np.ndarray) -> np.ndarray:
+  """Return a copy of an array."""
+  copied = np.empty(x.shape, x.dtype)
+  for to, block in _together(copied, x):
+    to[...] = block
+  return copied
+
+
+def are_equal(x: np.ndarray, y: np.ndarray) -> bool:
+  """Return True if two arrays have the same shape and values; NaN equals NaN."""
+  if x.shape != y.shape:
+    return False
+  has_nan = x.dtype.kind not in 'OSU'
+  return all(np.array_equal(one, other, equal_nan=has_nan) for one, other in _together(x, y))
 
 
 def is_mapped(x: Any) -> bool:

@@ -64,7 +64,7 @@ def unique(
 
 def repeated(name: str, x: np.ndarray, other: str, y: np.ndarray) -> Row:
   """Return the row of a tensor that is unused because it repeats another; raise InputError if the two differ."""
-  is_equal = x.shape == y.shape and np.array_equal(x, y, equal_nan=x.dtype.kind not in 'OSU')
+  is_equal = mapped.are_equal(x, y)
   mapped.release(x)
   mapped.release(y)
   if not is_equal:

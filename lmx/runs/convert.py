@@ -394,8 +394,7 @@ def _describe(folder: folders.Folder, run: schema.Run) -> list[str]:
 
 def _complete(run: schema.Run, params_read: dict[str, Any]) -> tuple[Any, list[Row]]:
   """Return (parameters of the run, the missing ones newly initialised; the rows of those)."""
-  key = jax.random.key(run.seed)
-  shapes = flatten_dict(jax.eval_shape(lambda: init.init_params(run, key)))
+  shapes = flatten_dict(jax.eval_shape(lambda: init.init_params(run, jax.random.key(run.seed))))  # compiles nothing
   leaves = flatten_dict(params_read)
   missing = [path for path in shapes if path not in leaves]
   if not missing:
@@ -406,7 +405,7 @@ def _complete(run: schema.Run, params_read: dict[str, Any]) -> tuple[Any, list[R
     params = flatten_dict(init.init_params(run, key))
     return [params[path] for path in missing]
 
-  new = {path: np.asarray(x) for path, x in zip(missing, initialise(key), strict=True)}
+  new = {path: np.asarray(x) for path, x in zip(missing, initialise(jax.random.key(run.seed)), strict=True)}
   params = {path: new[path] if path in new else leaves[path] for path in shapes}  # in model order
   rows = [Row(NEW, '/'.join(path), shapes[path].shape, shapes[path].dtype.name) for path in missing]
   return {'model': {}, 'objective': {}} | unflatten_dict(params), rows

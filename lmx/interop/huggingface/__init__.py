@@ -118,7 +118,7 @@ def _canonical(layout: ModuleType, cfg: Any, tensors: Tensors) -> _Named:
     if tied.source not in renamed:  # a file has a tensor that two names share under only one of them
       renamed[tied.source], given[tied.source] = copy, given[tied.name]
       continue
-    if tied.checked and not np.array_equal(copy, renamed[tied.source], equal_nan=True):
+    if tied.checked and not mapped.are_equal(copy, renamed[tied.source]):
       untie = 'set "tie_word_embeddings": false in config.json if both are intended'
       only = f'lmx computes with one; remove {tied.name} only if {tied.source} is intended for both'
       raise InputError(
@@ -258,9 +258,13 @@ def _is_float(dtype: np.dtype) -> bool:
 
 def _nonfinite(name: str, x: np.ndarray) -> list[str]:
   """Return the name of a tensor with NaN, infinity or values outside float32's range; else ''."""
-  if not np.isfinite(x).all():
+  if not all(np.isfinite(block).all() for block in mapped.blocks(x)):
     return [name]
-  if x.dtype.itemsize <= 4 or not x.size or np.abs(x).max() <= np.finfo(np.float32).max:
+  if (
+    x.dtype.itemsize <= 4
+    or not x.size
+    or all(np.abs(block).max() <= np.finfo(np.float32).max for block in mapped.blocks(x))
+  ):
     return []
   return [f'{name} (numbers beyond float32)']
 
@@ -270,7 +274,7 @@ def _load(entry: Entry, stored: Sequence[np.ndarray]) -> np.ndarray:
   half = len({x.dtype for x in stored}) == 1 and stored[0].dtype.name in _HALF
   with np.errstate(over='ignore'):  # `convert` reports values beyond float32
     value = np.ascontiguousarray(entry.load(*(stored if half else (np.asarray(x, np.float32) for x in stored))))
-  return value.copy() if any(mapped.is_mapped(x) and np.may_share_memory(value, x) for x in stored) else value
+  return mapped.copy(value) if any(mapped.is_mapped(x) and np.may_share_memory(value, x) for x in stored) else value
 
 
 def to_hf(
