@@ -159,7 +159,7 @@ class LMX(TemplateLM):
     loaded = self._loaded
     prompt_T = shown_T if shown_T.size else np.array([self.prefix_token_id], np.int32)
     call = loaded.model, loaded.cfg, loaded.params['model'], prompt_T[None]
-    given = {
+    given: dict[str, Any] = {
       'sampler': options.sampler(loaded.tokenizer, loaded.cfg.V, prompt_T.size),
       'eos_ids': options.ends(loaded.tokenizer),
     }

@@ -48,10 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--past_eos', action=switch, help='continue after the end of a text')
   parser.add_argument('--allow_unk', action=switch, help='also sample the unknown word')
   parser.add_argument(
-    '--max_length', type=ranges.integer(0, 1_000_000), help='maximum tokens of prompt and sample, instead of --tokens'
+    '--max_length',
+    type=ranges.integer(0, 1_000_000),
+    help='maximum tokens of prompt and sample; 0 uses tokens (default 0)',
   )
   parser.add_argument(
-    '--min_length', type=ranges.integer(0), help='minimum tokens of prompt and sample, instead of --min_tokens'
+    '--min_length', type=ranges.integer(0), help='minimum tokens of prompt and sample; 0 uses min_tokens (default 0)'
   )
   add_search(
     parser.add_argument_group('search'), 'beam size of a search, instead of sampling; 0 samples (default 0)', 0

@@ -149,11 +149,11 @@ def _allow(setting: _Setting, logits_BKV: Array, live_BKT: Array, rows: _Rows, t
     logits_BV = sampling.penalise_repetition(logits_BV, ids_BL, length_B, beam.repetition_penalty)
     norm_B1 = jax.nn.logsumexp(logits_BV, axis=-1, keepdims=True) if K == 1 else jnp.zeros_like(norm_B1)
   text = sampling.Text(ids_BL, length_B, jnp.broadcast_to(t, B * K))
-  begin = int(beam.first is not None)
-  allowed_BV = sampling.constrain(beam, logits_BV, text, setting.eos_ids, spread(rows.least_B), begin)
+  firsts: tuple[int, ...] = () if beam.first is None else (beam.first,)
+  allowed_BV = sampling.constrain(beam, logits_BV, text, setting.eos_ids, spread(rows.least_B), len(firsts))
   if beam.renormalise:
     norm_B1 = jax.nn.logsumexp(allowed_BV, axis=-1, keepdims=True)
-  forced = [([beam.first], jnp.broadcast_to(t == 0, B * K))] * (beam.first is not None)
+  forced = [(firsts, jnp.broadcast_to(t == 0, B * K))] * len(firsts)
   forced += [(setting.eos_ids, t + 1 >= spread(rows.limits_B))] * beam.force_end
   for ids, now_B in forced:
     allowed_BV, norm_B1 = sampling.force(allowed_BV, now_B, ids), jnp.where(now_B[:, None], 0.0, norm_B1)

@@ -189,9 +189,10 @@ def check_used(options: Options, given: Collection[str]) -> None:
     conflicts += [(name, greedy, 'which always takes the most probable token') for name in always]
   if options.top_p == 1:
     conflicts += [('top_p_form', 'top_p=1', 'which keeps all tokens')]
-  if options.past_eos:
-    ending = ('eos_ids', 'min_tokens', 'min_length', 'forced_end')
-    conflicts += [(name, 'past_eos', 'which ends no text') for name in ending]
+  if options.past_eos or options.eos_ids == ():
+    other = 'past_eos' if options.past_eos else 'no eos_ids'
+    ending = ('min_tokens', 'min_length', 'forced_end', *('eos_ids',) * options.past_eos)
+    conflicts += [(name, other, 'which ends no text') for name in ending]
   for name, other in _INSTEAD.items():
     if other in given and getattr(options, other) != getattr(Options, other):
       conflicts += [(name, f'{other}={getattr(options, other)}', 'which replaces it')]

@@ -145,7 +145,7 @@ class Options:
     """Return the ids that no translation contains; `tokenizer` is the target's."""
     if self.forbidden is None:
       return generate.forbidden_ids(tokenizer, vocab_size, allow_unk=self.allow_unk)
-    return tuple(sorted({*self.forbidden} - {tokenizer.eos_id}))
+    return self.forbidden
 
 
 _RANKING = ('beam', 'alpha', 'penalty', 'stop', 'renormalise')

@@ -11,8 +11,8 @@ import pytest
 
 from lmx.cli import generate as command
 from lmx.cli.main import main, parse
-from lmx.data.tokenizers import characters, words
-from lmx.decoding import generate, text
+from lmx.data.tokenizers import build, characters, words
+from lmx.decoding import beam_search, generate, text
 from lmx.errors import InputError
 from lmx.runs import restore
 from tests import drawn, untrained
@@ -21,7 +21,12 @@ from tests import drawn, untrained
 @pytest.fixture(params=['gpt2', 'rnn_lm'])
 def overrides(request, monkeypatch):
   """Overrides of each loaded run, which is over bytes and was never trained."""
-  run, given = untrained.load(f'experiments/{request.param}/quickstart.py:tiny'), []
+  return loaded(monkeypatch, request.param)
+
+
+def loaded(monkeypatch, name):
+  """Make every command load the tiny run of a model; return the list of the overrides of each."""
+  run, given = untrained.load(f'experiments/{name}/quickstart.py:tiny'), []
   run = dataclasses.replace(run, params={'model': drawn.params(run.model.init, run.cfg), 'objective': {}})
   monkeypatch.setattr(restore, 'load', lambda workdir, which, overrides: given.append(overrides) or run)
   return given
@@ -86,6 +91,20 @@ def test_non_generative_model_is_rejected_before_prompting(monkeypatch, capsys):
     ('--temperature=0 --top_p=0.9', 'top_p: got 0.9 with temperature=0'),
     ('--temperature=0 --seed=0', 'seed: got 0 with temperature=0'),
     ('--top_p=1 --top_p_form=paper', 'top_p_form: got paper with top_p=1, which keeps all tokens'),
+    ('--beam=2 --top_k=3', 'top_k: got 3 with beam=2, which samples nothing'),
+    ('--beam=2 --greedy', 'greedy: got True with beam=2, which samples nothing'),
+    ('--beam=2 --samples=3', 'samples: got 3; expected at most beam, 2'),
+    ('--beam=2 --alpha=0 --penalty=power', 'penalty: got power with alpha=0'),
+    ('--alpha=1', 'alpha: got 1.0 with beam=0, which searches nothing'),
+    ('--renormalise', 'renormalise: got True with beam=0'),
+    ('--past_eos --min_tokens=2', 'min_tokens: got 2 with past_eos, which ends no text'),
+    ('--eos_ids= --min_length=2', 'min_length: got 2 with no eos_ids, which ends no text'),
+    ('--forbidden=1 --allow_unk', 'allow_unk: got True with forbidden=(1,), which replaces it'),
+    ('--max_length=9 --tokens=3', 'tokens: got 3 with max_length=9, which replaces it'),
+    ('--tokens=2 --min_tokens=3', 'min_tokens: got 3; expected at most tokens, 2'),
+    ('--max_length=1', 'max_length: got 1 with a prompt of 1 tokens'),
+    ('--bad_words=300', 'bad_words: got the id 300'),
+    ('--eos_ids=7,300', 'eos_ids: got the id 300'),
   ],
 )
 def test_invalid_input_is_rejected(overrides, option, message, capsys):
@@ -125,6 +144,49 @@ def test_incomplete_utf8_is_buffered():
 def test_trailing_newline_is_not_part_of_the_prompt():
   lines = words.Words(['<eos>', '<unk>', 'a', 'line'], 'lines')
   assert generate.prompt_ids(lines, 'a line\n').tolist() == lines.encode('a line').tolist() == [2, 3]
+
+
+def test_prompt_keeps_an_end_of_text_token_that_is_written():
+  tokenizer = build.train('bpe', ['a b'], vocab_size=260)
+  tokenizer = type(tokenizer)(tokenizer._model, special_in_text=True)
+  assert generate.prompt_ids(tokenizer, 'a<|endoftext|>').tolist() == [*tokenizer.encode('a'), tokenizer.eos_id]
+  assert generate.prompt_ids(tokenizer, 'a<|endoftext|>\n')[-2] == tokenizer.eos_id
+  lines = words.Words(['<eos>', '<unk>', 'a'], 'lines')
+  assert generate.prompt_ids(lines, 'a <eos>').tolist() == [2, 0]
+  assert ''.join(text.decode_stream(tokenizer, generate.encode_prompt(tokenizer, '<|endoftext|>'), [])) != ''
+
+
+def test_constraints_reach_every_decoder():
+  tokenizer = characters.Bytes(eos=True)
+  rules = dict(forbidden_first=(1,), bad_words=((2, 3), (4,)), no_repeat_ngram=2, repetition_penalty=1.2)
+  options = text.Options(
+    forbidden=(5,), forced_end=True, min_length=9, max_length=12, beam=2, renormalise=True, **rules
+  )
+  rules |= dict(forbidden=(5,), min_tokens=4, force_end=True)
+  assert options.sampler(tokenizer, 257, 5) == generate.Sampler(0.8, 0, 0.95, **rules)
+  assert options.search(tokenizer, 257, 5) == beam_search.Beam(2, renormalise=True, **rules)
+  assert (options.limit(5), options.ends(tokenizer)) == (7, (256,))
+  assert text.Options(past_eos=True).ends(tokenizer) == () and text.Options(eos_ids=(7, 7)).ends(tokenizer) == (7,)
+  tokenizer.pad_id = 9
+  assert text.Options(eos_ids=(9, 256)).sampler(tokenizer, 257).forbidden == ()
+
+
+def test_beam_search_writes_its_best_texts(monkeypatch, capsys):
+  loaded(monkeypatch, 'rnn_lm')
+  given = ('--prompt=The', '--beam=3', '--samples=2', '--eos_ids=')
+  found = _write(capsys, *given)
+  assert found == _write(capsys, *given, '--no-stream')
+  first, second = (part.partition('\n')[2] for part in found.split('--- sample ')[1:])
+  assert first.startswith('The') and second.startswith('The') and first.strip() != second.strip()
+
+
+def test_options_given_override_settings_of_a_run():
+  settings = {'max_length': 50, 'min_length': 5, 'beam': 4, 'forbidden': (1,)}
+  assert text.override(settings, {'tokens': 3}) == {**settings, 'max_length': 0, 'tokens': 3}
+  assert text.override(settings, {'min_tokens': 2, 'allow_unk': True}) == {
+    **{'max_length': 50, 'min_length': 0, 'beam': 4, 'forbidden': None},
+    **{'min_tokens': 2, 'allow_unk': True},
+  }
 
 
 def test_too_many_parallel_samples_are_rejected(tmp_path, capsys):

@@ -69,9 +69,8 @@ def _next(row: int, seed: int = 1):
 
 
 def _search(options, source=SOURCE, limits=LIMITS, seed=1, **more):
-  return beam_lib.search(
-    tiny, CFG, _params(seed), beam=Beam(**options), limits=limits, eos_ids=(EOS,), source=source, **more
-  )
+  more = {'eos_ids': (EOS,), **more}
+  return beam_lib.search(tiny, CFG, _params(seed), beam=Beam(**options), limits=limits, source=source, **more)
 
 
 def _hypotheses(found, row):
@@ -89,14 +88,25 @@ def _hypotheses(found, row):
     dict(size=5, alpha=0.6, min_length=(4, 0, 2, 3), forbidden=(0, 3)),
     dict(size=20, alpha=0.6),  # more than the vocabulary has
     dict(size=3, alpha=1.2, forbidden=(0, 3), renormalise=True, first=4, force_end=True, min_length=(0, 3, 0, 0)),
+    dict(size=3, alpha=-0.7, penalty='power', ends=(EOS, 6, 2)),
+    dict(
+      size=3,
+      alpha=0.9,
+      stop='current',
+      no_repeat_ngram=2,
+      repetition_penalty=1.6,
+      bad_words=((4, 5), (9,), (EOS, 7)),
+      forbidden_first=(8,),
+    ),
   ],
 )
 def test_matches_reference(options):
   names = {'size': 4, 'alpha': 0.6, 'penalty': 'gnmt', 'stop': 'bound'} | options
   plain = {'form' if name == 'penalty' else name: value for name, value in names.items()}
-  least = plain.pop('min_length', (0, 0, 0, 0))
-  options = {name: value for name, value in options.items() if name != 'min_length'}
-  found_by_seed = {seed: _search(options, seed=seed, least=np.array(least)) for seed in SEEDS}
+  least, ends = plain.pop('min_length', (0, 0, 0, 0)), plain.pop('ends', (EOS,))
+  options = {name: value for name, value in options.items() if name not in ('min_length', 'ends')}
+  found_by_seed = {seed: _search(options, seed=seed, least=np.array(least), eos_ids=ends) for seed in SEEDS}
+  plain |= {'others': ends[1:], 'prompt': (EOS,)}
   for row, (seed, found) in itertools.product(range(4), found_by_seed.items()):
     expected = reference.search(_next(row, seed), limit=int(LIMITS[row]), eos=EOS, min_length=least[row], **plain)
     assert _hypotheses(found, row) == [h[0] for h in expected]

@@ -14,6 +14,7 @@ from lmx.kernels import dense
 from lmx.models import registry
 from lmx.types import Features
 from tests import drawn, placed
+from tests.reference import constraints
 
 MODELS = ('gpt2', 'rnn_lm', 'nplm')
 KEY = jax.random.key(3)
@@ -91,6 +92,32 @@ def test_finished_rows_freeze_and_rows_are_independent(name, monkeypatch):
     np.testing.assert_array_equal(alone.tokens_BT[0], found.tokens_BT[b])
 
 
+def test_constraints_apply_to_prompt_and_continuation():
+  """Greedy decoding of prompts of several lengths against a loop; the last token is forced."""
+  rules = {'bad_words': ((3, 4), (7,)), 'forbidden': (11,), 'forbidden_first': (2,), 'min_tokens': 4}
+  rules |= {'no_repeat_ngram': 2, 'repetition_penalty': 1.4}
+  steps, ends = 12, (5, 40, 41)
+  call = dict(steps=steps, key=KEY, sampler=generate.Sampler(greedy=True, force_end=True, **rules), eos_ids=ends)
+  found = generate.generate(*_model('rnn_lm'), PROMPT_BT, LENGTHS_B, **call)
+  for b in range(3):
+    ids = PROMPT_BT[b, : LENGTHS_B[b]].tolist()
+    for t in range(found.counts_B[b]):
+      scores = constraints.apply(_next_logits('rnn_lm', ids), ids, t, ends=ends, **rules)
+      assert found.tokens_BT[b, t] == (np.argmax(scores) if t < steps - 1 else ends[0]), (b, t)
+      ids.append(int(found.tokens_BT[b, t]))
+    assert ids[-1] in ends and not {*ends} & {*ids[LENGTHS_B[b] : -1]}
+  streamed = np.stack(list(generate.stream(*_model('rnn_lm'), PROMPT_BT, LENGTHS_B, **call)), 1)
+  np.testing.assert_array_equal(streamed, found.tokens_BT[:, : streamed.shape[1]])
+
+
+def test_constraints_that_exclude_all_tokens_are_an_error():
+  sampler = generate.Sampler(greedy=True, no_repeat_ngram=1, forbidden=tuple(range(8, 61)))
+  call = dict(steps=12, key=KEY, sampler=sampler)
+  for decode in (generate.generate, lambda *given, **call: list(generate.stream(*given, **call))):
+    with pytest.raises(InputError, match='forbidden, no_repeat_ngram: got values that exclude every token'):
+      decode(*_model('nplm'), PROMPT_BT, LENGTHS_B, **call)
+
+
 def test_generation_beyond_the_window_reencodes_its_last_half():
   module, cfg, params = _model('gpt2')
   context = 8
@@ -144,7 +171,11 @@ def test_forbidden_ids_are_never_sampled():
     (dict(lengths_B=np.array([0, 1, 1])), 'lengths_B: got'),
     (dict(steps=0), 'steps: got 0'),
     (dict(context=65), 'context: got 65'),
-    (dict(sampler=generate.Sampler(forbidden=(97,))), 'forbidden'),
+    (dict(sampler=generate.Sampler(forbidden=(97,))), 'forbidden: got the id 97'),
+    (dict(sampler=generate.Sampler(bad_words=((1,), (2, 97)))), 'bad_words: got the id 97'),
+    (dict(sampler=generate.Sampler(forbidden=tuple(range(97)))), 'forbidden: got all 97 ids'),
+    (dict(eos_ids=(3, 97)), 'eos_ids: got the id 97'),
+    (dict(sampler=generate.Sampler(force_end=True)), 'force_end: got True'),
     (dict(key=jax.random.split(KEY, 2)), r'key: got shape \(2,\) for 3 rows'),
   ],
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+
+from tests.reference import constraints
 
 Hypothesis = tuple[tuple[int, ...], float, float]  # tokens, log-probability, score
 
@@ -23,22 +26,28 @@ def search(
   limit: int,
   eos: int,
   min_length: int = 0,
-  forbidden: tuple[int, ...] = (),
+  prompt: Sequence[int] = (),
+  others: Sequence[int] = (),
+  repetition_penalty: float = 1.0,
   renormalise: bool = False,
   first: int | None = None,
   force_end: bool = False,
+  **rules: Any,
 ) -> list[Hypothesis]:
-  """The `size` best hypotheses, best first; `next_log_p` gives the log-probability of each token after a prefix."""
+  """The `size` best hypotheses, best first; `next_log_p` gives the log-probability of each token after a prefix.
+
+  `others` end a hypothesis too; `rules` are those of constraints.py.
+  """
+  ends = (eos, *others)
 
   def choices(tokens: tuple[int, ...], length: int) -> dict[int, float]:
     if force_end and length == limit:
-      return {eos: 0.0}
+      return dict.fromkeys(ends, 0.0)
     if first is not None and length == 1:
       return {first: 0.0}
-    log_p = next_log_p(tokens)
-    allowed = {
-      v: float(p) for v, p in enumerate(log_p) if v not in forbidden and not (v == eos and length <= min_length)
-    }
+    given = {'min_tokens': min_length, 'repetition_penalty': repetition_penalty, 'ends': ends, **rules}
+    log_p = constraints.apply(next_log_p(tokens), [*prompt, *tokens], length - 1, **given)
+    allowed = {v: float(p) for v, p in enumerate(log_p) if p > -np.inf}
     total = np.log(sum(np.exp(p) for p in allowed.values())) if renormalise else 0.0
     return {v: p - total for v, p in allowed.items()}
 
@@ -48,8 +57,8 @@ def search(
     extended = [((*tokens, v), total + p) for tokens, total in live for v, p in choices(tokens, length).items()]
     extended.sort(key=lambda pair: -pair[1])
     live = []
-    for rank, (tokens, total) in enumerate(extended[: 2 * size]):
-      if tokens[-1] == eos or length == limit:
+    for rank, (tokens, total) in enumerate(extended[: (1 + len(ends)) * size]):
+      if tokens[-1] in ends or length == limit:
         if rank < size:
           finished.append((tokens, total, total / penalty(length, alpha, form)))
       elif len(live) < size:
@@ -58,7 +67,7 @@ def search(
     if not live:
       break
     if len(finished) == size:
-      reach = {'bound': limit, 'current': length}.get(stop)
+      reach = {'bound': limit if alpha > 0 else length, 'current': length}.get(stop)
       if reach is None or live[0][1] / penalty(reach, alpha, form) <= finished[-1][2]:
         break
   return finished
