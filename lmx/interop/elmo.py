@@ -113,7 +113,7 @@ def _arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
       names: list[str] = []
       file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
       return {name: read(file[name]) for name in names}
-  except (OSError, ValueError, TypeError) as error:
+  except (OSError, ValueError, TypeError, RuntimeError, KeyError) as error:
     raise InputError(f'{path}: cannot be read as HDF5 ({explain(error)}); it may be truncated') from error
 
 

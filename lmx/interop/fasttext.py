@@ -28,6 +28,7 @@ MAGIC, _VERSIONS = 793712314, (11, 12)
 _ARGUMENTS = ('dim', 'ws', 'epoch', 'minCount', 'neg', 'wordNgrams', 'loss', 'model', 'bucket', 'minn', 'maxn', 'rate')
 _SUPERVISED = 3  # of `model`
 _MOST = 2**31 - 1
+_LONGEST, _WORD = 100, 10_000  # letters of an n-gram, bytes of a word
 END = '</s>'  # the program's word of a line end, which has no n-grams
 
 
@@ -82,11 +83,11 @@ def _read(path: str, file: IO[bytes]) -> Model:
   size, words, labels, _, pruned = _numbers(file, 'iiiqq')
   if not 0 <= words <= size or size - words != labels or pruned < -1 or not 0 <= about['bucket'] <= _MOST:
     raise InputError(f'{path}: got {words:,} words and {labels:,} labels in {size:,} entries; expected their sum')
-  ids: dict[str, int] = {}
-  for i in range(size):
-    word = _text(path, file)
-    if _numbers(file, 'qb')[1] == 0:  # a word
-      ids[word] = i
+  if not 0 <= about['minn'] <= about['maxn'] <= _LONGEST and about['maxn'] > 0:
+    raise InputError(
+      f'{path}: got n-grams of {about["minn"]:,} to {about["maxn"]:,} letters; expected up to {_LONGEST}'
+    )
+  ids = _words(path, file, words, size)
   kept = dict(_numbers(file, 'ii') for _ in range(pruned)) if pruned >= 0 else None
   if _numbers(file, '?')[0]:
     raise InputError(f'{path}: got a quantised model; expected a float model, .bin; lmx reads no others')
@@ -101,26 +102,44 @@ def _read(path: str, file: IO[bytes]) -> Model:
   return Model(ids, matrix_RE, about['minn'], about['maxn'], about['bucket'], kept)
 
 
+def _words(path: str, file: IO[bytes], words: int, size: int) -> dict[str, int]:
+  """Return the row of each word in a file's entries, words before labels; of words that decode alike, the first."""
+  rows: dict[bytes, int] = {}
+  for i in range(size):
+    text = _text(file)
+    is_word = _numbers(file, 'qb')[1] == 0
+    if is_word != (i < words) or is_word and text in rows:
+      got = 'a word' if is_word else 'a label'
+      raise InputError(f'{path}, entry {i + 1:,}: got {got}, {text[:40]!r}; expected {words:,} words, each once, first')
+    if is_word:
+      rows[text] = i
+  ids: dict[str, int] = {}
+  for text, i in rows.items():
+    ids.setdefault(text.decode('utf-8', 'replace'), i)
+  return ids
+
+
 def _numbers(file: IO[bytes], form: str) -> tuple[Any, ...]:
   form = f'<{form}'
   return struct.unpack(form, file.read(struct.calcsize(form)))
 
 
-def _text(path: str, file: IO[bytes]) -> str:
-  """Return the text up to the next zero byte."""
-  word = bytearray()
+def _text(file: IO[bytes]) -> bytes:
+  """Return the bytes up to the next zero byte."""
+  text = bytearray()
   while (byte := file.read(1)) != b'\0':
-    if not byte:
-      raise EOFError('it ends within a word')
-    word += byte
-  return word.decode('utf-8', 'replace')
+    if not byte or len(text) == _WORD:
+      raise EOFError(f'it has a word of more than {_WORD:,} bytes' if byte else 'it ends within a word')
+    text += byte
+  return bytes(text)
 
 
 def select(path: str, model: Model, words: Iterable[str]) -> Iterator[tuple[str, np.ndarray]]:
   """Yield (word, vector float32 `(E,)`) for each of `words` with a vector. Raises InputError if one is not finite."""
   for word in words:
     if rows := subwords(model, word):
-      vector_E = model.matrix_RE[rows].mean(axis=0, dtype=np.float32)
+      with np.errstate(invalid='ignore', over='ignore'):
+        vector_E = model.matrix_RE[rows].mean(axis=0, dtype=np.float32)
       if not np.isfinite(vector_E).all():
         raise InputError(f'{path}: got a number that is not finite in the vector of "{word[:40]}"')
       yield word, vector_E

@@ -66,7 +66,7 @@ def _part(path: pathlib.Path) -> np.ndarray:
   """Return a file's values, mapped."""
   try:
     return np.load(path, mmap_mode='r', allow_pickle=False).ravel()
-  except (OSError, ValueError, EOFError) as error:
+  except Exception as error:  # NumPy's reader of the header raises several kinds
     raise InputError(f'{path} cannot be read ({explain(error)}); it may be truncated') from None
 
 

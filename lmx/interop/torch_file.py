@@ -30,7 +30,7 @@ from lmx.interop import mapped
 _PROGRAM = pathlib.Path(__file__).with_name('unpickle.py')
 _BASE, _TIMES = 1 << 30, 8  # memory of the child: these bytes, and so many times the structure's
 _SECONDS = 900  # wall clock of the child
-_PROCESSOR, _SPEED = 20, 2_000_000  # its seconds of processor time, and bytes of structure for each further second
+_PROCESSOR, _SPEED = 8, 2_000_000  # its seconds of processor time, and bytes of structure for each further second
 _REPEATED = 1 << 28  # maximum size of a tensor that repeats a smaller storage
 _AXES = 32
 

@@ -32,6 +32,7 @@ from lmx.errors import InputError, InputWarning, check_type, explain
 from lmx.interop import awd_lstm, elmo, fairseq, huggingface, openai, streamed, tensorflow, transformer_xl
 from lmx.interop.huggingface import adapter, architectures
 from lmx.interop.huggingface import folder as folders
+from lmx.interop.huggingface.entry import fields_of
 from lmx.interop.tensor_table import NEW, Row
 from lmx.models import registry
 from lmx.reporting import run_log
@@ -101,11 +102,19 @@ def is_importable(source: Any) -> bool:
   path = storage.check_path('source', source, hub=True)
   if path.startswith(hub.PREFIX):
     return True
+  _check_files(path)
   if not os.path.exists(path) or all(os.path.exists(os.path.join(path, name)) for name in ('config.json', 'data.json')):
     return False
   return (os.path.isdir(path) and (folders.is_folder(path) or adapter.is_alone(path))) or any(
     one.is_release(path) for one in _RELEASES
   )
+
+
+def _check_files(source: str) -> None:
+  """Raise InputError if a device, a pipe or a socket is among the files, from which a reader would wait for an end."""
+  folder = source if os.path.isdir(source) else os.path.dirname(source)
+  for name in documents.list_names(folder) if os.path.isdir(folder) else ():
+    documents.check_regular(os.path.join(folder, name))
 
 
 def load(source: str, overrides: Iterable[str] = ()) -> tuple[restore.RestoredRun, Imported]:
@@ -175,6 +184,7 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
     raise InputError(f'--workdir: {workdir} exists already; expected a missing or empty directory; choose another')
   directory = hub.download(source) if source.startswith(hub.PREFIX) else source
+  _check_files(directory)
   release = next((one for one in _RELEASES if one.is_release(directory)), folders)
   folder = release.read(directory)
   tokenizer, special_tokens, data = _read_tokenizer(folder, directory, with_tokenizer)
@@ -193,15 +203,16 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
       f'config.json: size of the vocabulary of the source: got {source_V}; expected at least '
       f'{tokenizer.vocab_size}, the ids of its tokenizer'
     )
-  converted = huggingface.convert(
-    folder.family or folder.name,
-    run.model,
-    folder.tensors,
-    folder.architecture,
-    len(folder.labels),
-    folder.names,
-    folder.head,
-  )
+  with fields_of(directory):
+    converted = huggingface.convert(
+      folder.family or folder.name,
+      run.model,
+      folder.tensors,
+      folder.architecture,
+      len(folder.labels),
+      folder.names,
+      folder.head,
+    )
   if converted.nonfinite:
     names = state.format_names(converted.nonfinite)
     warnings.warn(f'{source}: tensors with NaN or infinity: {names}', InputWarning, stacklevel=2)

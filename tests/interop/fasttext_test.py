@@ -98,8 +98,12 @@ def test_n_grams_that_were_removed_do_not_count(tmp_path):
     (model(matrix(8), version=13), 'got version 13 of fastText'),
     (model(matrix(7)), 'got a matrix of 7 by 4'),
     (model(np.full((8, 4), np.nan)), 'not finite in the vector of "the"'),
+    (model(matrix(8), words=['the', 'the', 'é']), "entry 2: got a word, b'the'"),
+    (model(matrix(8)).replace(b'\0\7\0\0\0\0\0\0\0\0', b'\0\7\0\0\0\0\0\0\0\1', 1), "entry 1: got a label, b'the'"),
+    (model(matrix(8), words=['x' * 20_000, 'the', 'é']), 'a word of more than 10,000 bytes'),
+    (model(matrix(8), longest=10**9), 'got n-grams of 2 to 1,000,000,000 letters'),
   ],
-  ids=['matrix', 'word', 'head', 'quantised', 'version', 'rows', 'finite'],
+  ids=['matrix', 'word', 'head', 'quantised', 'version', 'rows', 'finite', 'twice', 'label', 'long word', 'n-grams'],
 )
 def test_damaged_and_other_models_are_reported(tmp_path, content, message):
   (tmp_path / 'm.bin').write_bytes(content)
