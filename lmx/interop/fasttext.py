@@ -83,7 +83,7 @@ def _read(path: str, file: IO[bytes]) -> Model:
   size, words, labels, _, pruned = _numbers(file, 'iiiqq')
   if not 0 <= words <= size or size - words != labels or pruned < -1 or not 0 <= about['bucket'] <= _MOST:
     raise InputError(f'{path}: got {words:,} words and {labels:,} labels in {size:,} entries; expected their sum')
-  if not 0 <= about['minn'] <= about['maxn'] <= _LONGEST and about['maxn'] > 0:
+  if about['maxn'] and not 0 <= about['minn'] <= about['maxn'] <= _LONGEST:
     raise InputError(
       f'{path}: got n-grams of {about["minn"]:,} to {about["maxn"]:,} letters; expected up to {_LONGEST}'
     )

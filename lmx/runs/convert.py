@@ -196,7 +196,8 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   config = config_lib.resolve(_config(folder, data), overrides)
   if with_tokenizer and config.data.lower_case != data['lower_case']:
     tokenizer = _in_case(folder, directory, tokenizer, config.data.lower_case)
-  config, run = _settle(config, folder, tokenizer.target.vocab_size)
+  with fields_of(directory):
+    config, run = _settle(config, folder, tokenizer.target.vocab_size)
   source_V = getattr(run.model, 'source_V', 0)
   if source_V and tokenizer.vocab_size > source_V:
     raise InputError(
