@@ -246,6 +246,14 @@ def _clusters(tensors, splits):
   return output
 
 
+def test_model_of_finetune_is_read_without_its_criterion(tmp_path):
+  tensors = lstm_tensors()
+  torch_files.save(tmp_path / 'WT.pt', salesforce_modules(tensors)[0])
+  convert.import_run(str(tmp_path), tmp_path / 'run', with_tokenizer=False)
+  run = assert_computes(tmp_path / 'run', tensors, whole(tensors))
+  assert (run.cfg.dropout_output, run.cfg.dropout_weight) == (0.4, 0.3)
+
+
 def test_state_dict_with_untied_output(tmp_path):
   tensors = lstm_tensors(last=D)
   tensors['decoder.weight'] = np.random.default_rng(4).normal(size=(V, D)).astype(np.float32)

@@ -252,6 +252,24 @@ def test_bare_model_is_exported_as_one(made, tmp_path, capsys):
     np.testing.assert_array_equal(again.params['model']['embed']['tokens'], params['model']['embed']['tokens'])
 
 
+@pytest.mark.parametrize(
+  ('lacking', 'name'),
+  [('seq_relationship|pooler', 'BertForMaskedLM'), ('predictions', 'BertForNextSentencePrediction')],
+)
+def test_class_without_a_part_is_exported_without_it(lacking, name, made, tmp_path):
+  folder = copy(made['bert'][0], tmp_path / 'folder')
+  tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
+  kept = {n: x for n, x in tensors.items() if not re.search(lacking, n)}
+  safetensors.numpy.save_file(kept, folder / 'model.safetensors')
+  convert.import_run(str(folder), tmp_path / 'run')
+  convert.export_run(tmp_path / 'run', str(tmp_path / 'out'))
+  assert json.loads((tmp_path / 'out/config.json').read_text())['architectures'] == [name]
+  written = safetensors.numpy.load_file(tmp_path / 'out/model.safetensors')
+  assert written.keys() == kept.keys()
+  for tensor, x in kept.items():
+    np.testing.assert_array_equal(written[tensor], x, err_msg=tensor)
+
+
 def test_export_reports_untrained_parameters(made, tmp_path, capsys):
   folder = copy(made['bert'][0], tmp_path / 'folder')
   tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
