@@ -12,7 +12,7 @@ from typing import Any
 
 from lmx.interop.huggingface.awd_lstm import CLUSTERS
 from lmx.interop.streamed import Lazy
-from lmx.interop.torch_file import Foreign
+from lmx.interop.torch_file import Foreign, module
 
 _END = 100 * 1_000_000  # of the last cluster, splitcross.py
 _LR = 30.0  # default of main.py
@@ -38,24 +38,24 @@ def _model(cfg: Any, parameters: Mapping[str, Foreign]) -> Foreign:
   table, output = parameters['encoder.weight'], parameters['decoder.weight']
   embedding = {'num_embeddings': cfg.V, 'embedding_dim': cfg.E, 'padding_idx': None, 'max_norm': None, 'norm_type': 2.0}
   layers = {str(i): (_qrnn if cfg.cell == 'qrnn' else _lstm)(cfg, parameters, i) for i in range(cfg.N)}
-  drop = lambda rate: _module('torch.nn.modules.dropout.Dropout', p=rate, inplace=False)
+  drop = lambda rate: module('torch.nn.modules.dropout.Dropout', p=rate, inplace=False)
   children = {
-    'lockdrop': _module('locked_dropout.LockedDropout'),
+    'lockdrop': module('locked_dropout.LockedDropout'),
     'idrop': drop(cfg.dropout_input),
     'hdrop': drop(cfg.dropout_hidden),
     'drop': drop(cfg.dropout_output),
-    'encoder': _module(
+    'encoder': module(
       'torch.nn.modules.sparse.Embedding', {'weight': table}, **embedding, scale_grad_by_freq=False, sparse=False
     ),
-    'rnns': _module('torch.nn.modules.container.ModuleList', {}, layers),
-    'decoder': _module(
+    'rnns': module('torch.nn.modules.container.ModuleList', {}, layers),
+    'decoder': module(
       'torch.nn.modules.linear.Linear',
       {'weight': output, 'bias': parameters['decoder.bias']},
       in_features=cfg.D,
       out_features=cfg.V,
     ),
   }
-  return _module(
+  return module(
     'model.RNNModel',
     {},
     children,
@@ -75,7 +75,7 @@ def _lstm(cfg: Any, parameters: Mapping[str, Foreign], i: int) -> Foreign:
   """Return layer i, an LSTM, with DropConnect if it has a rate."""
   own = {name: parameters[f'rnns.{i}.{name}'] for name in ('weight_ih_l0', 'weight_hh_l0', 'bias_ih_l0', 'bias_hh_l0')}
   rows, width = own['weight_ih_l0'].args[0].shape
-  lstm = _module(
+  lstm = module(
     'torch.nn.modules.rnn.LSTM',
     own,
     mode='LSTM',
@@ -96,8 +96,8 @@ def _qrnn(cfg: Any, parameters: Mapping[str, Foreign], i: int) -> Foreign:
   own = {name: parameters[f'rnns.{i}.linear.{name}'] for name in ('weight', 'bias')}
   rows, width = own['weight'].args[0].shape
   window = 1 if i else 2
-  linear = _module('torch.nn.modules.linear.Linear', own, in_features=width, out_features=rows)
-  return _module(
+  linear = module('torch.nn.modules.linear.Linear', own, in_features=width, out_features=rows)
+  return module(
     'torchqrnn.qrnn.QRNNLayer',
     {},
     {'linear': _dropped(linear, 'weight', cfg.dropout_weight)},
@@ -112,21 +112,21 @@ def _qrnn(cfg: Any, parameters: Mapping[str, Foreign], i: int) -> Foreign:
   )
 
 
-def _dropped(module: Foreign, weight: str, rate: float) -> Foreign:
+def _dropped(dropped: Foreign, weight: str, rate: float) -> Foreign:
   """Return a WeightDrop of a module, which keeps the weight as `.._raw`."""
-  own = module.state['_parameters']
+  own = dropped.state['_parameters']
   own[f'{weight}_raw'] = own.pop(weight)
-  made = _module('weight_drop.WeightDrop', {}, {'module': module}, weights=[weight], dropout=rate, variational=False)
-  if module.name.endswith('LSTM'):
+  made = module('weight_drop.WeightDrop', {}, {'module': dropped}, weights=[weight], dropout=rate, variational=False)
+  if dropped.name.endswith('LSTM'):
     method = Foreign('__builtin__.getattr', (made, 'widget_demagnetizer_y2k_edition'))
-    module.state['flatten_parameters'] = method
+    dropped.state['flatten_parameters'] = method
   return made
 
 
 def _criterion(cfg: Any, parameters: Mapping[str, Foreign]) -> Foreign:
   """Return a SplitCrossEntropyLoss."""
   tails = {name.rpartition('.')[2]: parameters[name] for name in CLUSTERS} if cfg.cutoffs else {}
-  return _module(
+  return module(
     'splitcross.SplitCrossEntropyLoss',
     tails,
     hidden_size=cfg.E if cfg.tied else cfg.D,
@@ -151,12 +151,3 @@ def _corpus(words: Sequence[str]) -> Foreign:
   counter = Foreign('collections.Counter', ({},))
   dictionary = {'word2idx': ids, 'idx2word': list(words), 'counter': counter, 'total': 0}
   return Foreign('data.Corpus', state={'dictionary': Foreign('data.Dictionary', state=dictionary)})
-
-
-def _module(
-  name: str, parameters: Mapping[str, Foreign] = {}, children: Mapping[str, Foreign] = {}, **attributes: Any
-) -> Foreign:
-  """Return a module of PyTorch."""
-  hooks: dict[str, Any] = {kind: {} for kind in ('_backward_hooks', '_forward_hooks', '_forward_pre_hooks', '_buffers')}
-  own = {'_parameters': dict(parameters), '_modules': dict(children)}
-  return Foreign(name, state={'training': True, **hooks, **own, **attributes})

@@ -260,6 +260,15 @@ class _Writer:
     return b'ctorch._utils\n_rebuild_tensor_v2\n(' + storage + sizes + hooks + b'tR'
 
 
+def module(
+  name: str, parameters: Mapping[str, Foreign] = {}, children: Mapping[str, Foreign] = {}, **attributes: Any
+) -> Foreign:
+  """Return a module of PyTorch for `write`, with its parameters, modules and attributes by name."""
+  hooks: dict[str, Any] = {kind: {} for kind in ('_backward_hooks', '_forward_hooks', '_forward_pre_hooks', '_buffers')}
+  own = {'_parameters': dict(parameters), '_modules': dict(children)}
+  return Foreign(name, state={'training': True, **hooks, **own, **attributes})
+
+
 def are_tensors(content: Any) -> bool:
   """Return True for tensors by name, as a `state_dict` is."""
   return isinstance(content, dict) and all(isinstance(x, np.ndarray) for x in content.values())

@@ -29,7 +29,17 @@ from lmx.data.tokenizers import settings as settings_lib
 from lmx.decoding import text
 from lmx.engine import state
 from lmx.errors import InputError, InputWarning, check_type, explain
-from lmx.interop import awd_lstm, elmo, fairseq, huggingface, openai, streamed, tensorflow, transformer_xl
+from lmx.interop import (
+  awd_lstm,
+  elmo,
+  fairseq,
+  huggingface,
+  mem_transformer,
+  openai,
+  streamed,
+  tensorflow,
+  transformer_xl,
+)
 from lmx.interop.huggingface import adapter, architectures
 from lmx.interop.huggingface import folder as folders
 from lmx.interop.huggingface.entry import fields_of
@@ -224,7 +234,7 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   params, new = _complete(run, converted.params)
   by_row = 'labels_B' in objectives.get(run.objective_name).shapes(run.objective, 1, 8)
   label_names = list(folder.labels) if by_row else []
-  record = {'hash': '', 'imported_from': source, 'label_names': label_names}
+  record: dict[str, Any] = {'hash': '', 'imported_from': source, 'label_names': label_names}
   record |= {_UNREAD: [row.name for row in new], **_generation(folder, tokenizer)}
   if licence := front_matter.read_licence(directory):
     record['licence'] = licence
@@ -461,12 +471,13 @@ def export_run(
       'transformers does'
     )
   note, about = restore.checkpoint_note(loaded, which), model_card.Card(loaded, options)
-  if run.model_name not in _EXPORTS:
+  kind = 'mem_transformer' if run.model_name == 'transformer_xl' and mem_transformer.fits(cfg) else run.model_name
+  if kind not in _EXPORTS:
     lines = _export_folder(loaded, cfg, to, size)
   elif max_shard_size:
-    raise InputError(f'--max_shard_size: got {max_shard_size}; {run.model_name} is written as one file; omit it')
+    raise InputError(f'--max_shard_size: got {max_shard_size}; {kind} is written as one file; omit it')
   else:
-    lines = _EXPORTS[run.model_name](loaded, cfg, to)
+    lines = _EXPORTS[kind](loaded, cfg, to)
   return lines + about.write(to) + [note] * bool(note)
 
 
@@ -495,6 +506,15 @@ def _export_awd_lstm(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str
   missing = [] if words else [f'not written: words, because they are not split by {rules}']
   missing += [f'the classes in order: {", ".join(loaded.labels)}'] * bool(classifier)
   return [f'wrote {", ".join(names)} to {to}, as {reader} them', *missing]
+
+
+def _export_mem_transformer(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str]:
+  tokenizer = loaded.tokenizer
+  symbols = mem_transformer.symbols(tokenizer)
+  names = mem_transformer.write(to, cfg, loaded.params, symbols, bool(getattr(tokenizer, 'lower_case', False)))
+  missing = [] if symbols else [f'not written: the vocabulary: the program has no {tokenizer.kind} tokenizer']
+  lines = [f'wrote {", ".join(names)} to {to}, as the PyTorch program of kimiyoung/transformer-xl reads them']
+  return [*lines, *missing]
 
 
 def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str, max_shard_size: int) -> list[str]:
@@ -567,4 +587,4 @@ def _parts(paths: Iterable[str]) -> str:
 
 
 # Models without a transformers class -> writer of another library's files.
-_EXPORTS = {'elmo': _export_elmo, 'awd_lstm': _export_awd_lstm}
+_EXPORTS = {'elmo': _export_elmo, 'awd_lstm': _export_awd_lstm, 'mem_transformer': _export_mem_transformer}

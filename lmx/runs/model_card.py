@@ -47,7 +47,12 @@ _TASKS = {  # ending of a class -> task of huggingface.co
   'ForConditionalGeneration': 'translation',
   'Model': 'feature-extraction',
 }
-_OWN = {'awd_lstm': ('fastai', 'text-generation'), 'elmo': ('allennlp', 'feature-extraction')}  # library, task
+_OWN = {  # library and task of files that are not a folder of transformers
+  'awd_lstm': ('fastai', 'text-generation'),
+  'elmo': ('allennlp', 'feature-extraction'),
+  'transformer_xl': ('pytorch', 'text-generation'),
+}
+_VOCABULARIES = {'awd_lstm': '*.pkl', 'elmo': '*.hdf5', 'transformer_xl': 'cache.pt'}
 _NAMES = {'matthews': 'matthews_correlation', 'pearson': 'pearsonr', 'spearman': 'spearmanr'}  # of the hub's metrics
 _SIZES = {'N': 'layers', 'D': 'width', 'H': 'attention heads', 'F': 'feed-forward width', 'T': 'positions'}
 _CALLS = {  # task -> call of a pipeline
@@ -116,8 +121,9 @@ class Card:
     self.name = self.chosen.name or directory.resolve().name
     if (config := directory / folders.CONFIG).exists():
       self.architecture = folders.read_json(config)['architectures'][0]
-    self.library, self.task = _OWN.get(self.run.model_name, ('transformers', _task(self.architecture)))
-    needed = {'awd_lstm': '*.pkl', 'elmo': '*.hdf5'}.get(self.run.model_name, 'tokenizer_config.json')
+    model = '' if self.architecture else self.run.model_name
+    self.library, self.task = _OWN.get(model, ('transformers', _task(self.architecture)))
+    needed = _VOCABULARIES.get(model, 'tokenizer_config.json')
     self.has_tokenizer = any(directory.glob(needed))
     with writing(str(directory / CARD)):
       (directory / CARD).write_text(self.text(), encoding='utf-8', errors='replace')
@@ -323,7 +329,7 @@ class Card:
 
 
 def _task(architecture: str) -> str:
-  return next((task for ending, task in _TASKS.items() if architecture.endswith(ending)), '')
+  return next((task for ending, task in _TASKS.items() if architecture.endswith(ending)), 'feature-extraction')
 
 
 def _first_line(model: str) -> str:

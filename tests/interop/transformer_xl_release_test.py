@@ -12,7 +12,7 @@ import pytest
 import lmx
 from lmx.cli import main
 from lmx.errors import InputError
-from lmx.interop import huggingface
+from lmx.interop import huggingface, mem_transformer
 from lmx.interop import transformer_xl as release
 from lmx.models import transformer_xl
 from lmx.runs import convert
@@ -209,6 +209,20 @@ def test_modules_become_the_parameters(sizes, tmp_path):
   assert [getattr(loaded.cfg, name) for name in names] == [getattr(cfg, name) for name in names]
   assert loaded.cfg.dropout_attention == 0.2 and loaded.tokenizer.encode('w0 x\n').tolist() == [2, 1, 0]
   jax.tree.map(np.testing.assert_array_equal, dict(loaded.params['model']), params)
+  assert main.main(['export', f'--workdir={tmp_path / "run"}', f'--to={tmp_path / "out"}']) == 0
+  assert {path.name for path in (tmp_path / 'out').iterdir()} == {'model.pt', 'cache.pt', 'README.md'}
+  again, _ = convert.load(str(tmp_path / 'out'))
+  assert again.cfg == loaded.cfg and again.tokenizer.hash == loaded.tokenizer.hash
+  jax.tree.map(np.testing.assert_array_equal, dict(again.params['model']), params)
+
+
+@pytest.mark.parametrize(
+  ('changes', 'field'), [({'untie': True}, 'untie'), ({'div_val': 2, 'project_same': False}, 'project_same')]
+)
+def test_modules_of_other_models_are_not_written(changes, field, tmp_path):
+  cfg, params = made(**TORCH | changes)
+  with pytest.raises(InputError, match=f'model.{field}: got'):
+    mem_transformer.write(tmp_path / 'out', cfg, {'model': params}, [], False)
 
 
 @pytest.mark.parametrize(
