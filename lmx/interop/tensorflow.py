@@ -35,6 +35,7 @@ from lmx import documents
 from lmx.errors import InputError, explain
 from lmx.interop import tensorflow_objects
 from lmx.interop.huggingface import architectures, bert, gpt2, xlnet
+from lmx.interop.huggingface.entry import integer
 from lmx.interop.huggingface.folder import CONFIG, INDEX, WEIGHTS, Folder, read_json
 from lmx.interop.tensor_table import ABSENT, UNUSED, Row, repeated, unique
 
@@ -118,6 +119,7 @@ def _bert(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
   theirs = {'type_vocab_size': 16, 'hidden_act': 'gelu', **theirs}  # defaults of modeling.py
   if theirs['hidden_act'] == 'gelu':
     theirs |= {'hidden_act': 'gelu_new'}
+  integer(theirs, 'vocab_size')  # the only size without a default in modeling.py
   fields, lower_case = bert.fields(theirs), _is_lower_case(directory / 'vocab.txt')
   variables, unused = read_variables(directory)
   keys, head = {name: name for name in variables}, 'BertForSequenceClassification'

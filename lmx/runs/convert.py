@@ -6,6 +6,7 @@ on new rows if it was fine-tuned, and be named in `train.init_from`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -203,10 +204,11 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   read_rows = rows_lib.read(folder, directory, tokenizer, special_tokens, own.get('batching', {}).get('name', ''))
   tokenizer = tokenizer.with_templates(read_rows.templates)
   data |= _rows(folder, own, read_rows) | folder.data
-  config = config_lib.resolve(_config(folder, data), overrides)
-  if with_tokenizer and config.data.lower_case != data['lower_case']:
-    tokenizer = _in_case(folder, directory, tokenizer, config.data.lower_case)
-  with fields_of(directory):
+  overrides = list(overrides)
+  with contextlib.nullcontext() if overrides else fields_of(directory):
+    config = config_lib.resolve(_config(folder, data), overrides)
+    if with_tokenizer and config.data.lower_case != data['lower_case']:
+      tokenizer = _in_case(folder, directory, tokenizer, config.data.lower_case)
     config, run = _settle(config, folder, tokenizer.target.vocab_size)
   source_V = getattr(run.model, 'source_V', 0)
   if source_V and tokenizer.vocab_size > source_V:
