@@ -540,6 +540,7 @@ def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str, max_shard_siz
     max_shard_size,
     _options(loaded),
     rows_lib.written(run, loaded.model, loaded.tokenizer),
+    data.length if data.batching.name == 'texts' else 0,
   )
   lines = [f'wrote {", ".join(names)} to {to}']
   if bare:
@@ -554,7 +555,7 @@ def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str, max_shard_siz
     lines.append(
       'FSMTTokenizer normalises punctuation and removes control characters before tokenization; this run does not'
     )
-  return lines
+  return lines + folders.notes(run.model_name, cfg, task)
 
 
 def _is_import(loaded: restore.RestoredRun) -> bool:

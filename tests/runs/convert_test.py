@@ -596,3 +596,14 @@ def test_gpt_as_released(made, tmp_path):
   with pytest.raises(InputError, match='cannot be read'):
     convert.import_run(str(tmp_path / 'other'), tmp_path / 'again')
   assert not (tmp_path / 'again').exists()
+
+
+@pytest.mark.parametrize('name', ['gpt', 'gpt2'])
+def test_exported_positions_limit_the_text_but_are_no_setting_of_a_run(name, made, tmp_path):
+  """The pipeline of transformers generates 256 tokens, more than the model has positions."""
+  convert.import_run(str(made[name][0]), tmp_path / 'run')
+  convert.export_run(tmp_path / 'run', tmp_path / 'out')
+  assert json.loads((tmp_path / 'out/generation_config.json').read_text())['max_length'] == SIZES['T']
+  convert.import_run(str(tmp_path / 'out'), tmp_path / 'again')
+  first, again = (json.loads((tmp_path / run / 'data.json').read_text()).get('generation') for run in ('run', 'again'))
+  assert first == again

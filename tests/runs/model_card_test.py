@@ -57,7 +57,7 @@ def folder(tmp_path_factory):
   (to / 'config.json').write_text(json.dumps(config | {'id2label': {'0': 'no | none', '1': 'yes'}}))
   tensors = huggingface.to_hf('bert', cfg, params, 'BertForSequenceClassification', 2)
   safetensors.numpy.save_file(tensors, to / 'model.safetensors')
-  tokenizer._model.save(str(to / 'tokenizer.json'))
+  tokenizer._model.model.save(str(to))  # vocab.txt
   (to / 'README.md').write_text(FRONT)
   return to
 
@@ -96,6 +96,21 @@ def test_front_matter_holds_licence_task_and_metrics(measured, tmp_path):
   }
   assert '| accuracy | 75.0% | 50.0% to 87.5% |' in body
   assert 'own, LICENSE' in body and 'https://arxiv.org/abs/1810.04805' in body
+
+
+def test_tokenizer_truncates_rows_where_the_run_does(workdir, tmp_path):
+  """`model_max_length` is the length of its rows, 16 of a model with 16 positions, or fewer."""
+  run = lmx.load(workdir)
+  assert run.run.data.length == run.cfg.T
+  config = json.loads((workdir / 'config.json').read_text())
+  shutil.copytree(workdir, tmp_path / 'run')
+  config['data']['length'] = 9
+  (tmp_path / 'run/config.json').write_text(json.dumps(config))
+  (tmp_path / 'run/checksums.json').unlink()
+  for run, length in ((workdir, 16), (tmp_path / 'run', 9)):
+    convert.export_run(run, tmp_path / str(length))
+    settings = json.loads((tmp_path / str(length) / 'tokenizer_config.json').read_text())
+    assert settings['model_max_length'] == length
 
 
 def test_code_of_the_card_runs(workdir, tmp_path, monkeypatch, capsys):

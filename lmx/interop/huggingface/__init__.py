@@ -15,6 +15,7 @@ and, if folders are read and written (folder.py),
   evaluation(directory, config), optional: fields of its `evaluation` section, the folder's search options;
   write(directory, tokenizer, evaluation, settings), optional: writer of its further files, given the fields of
     config.json; it returns more of them;
+  notes(cfg, architecture), optional: lines for the user on what the class of transformers computes differently;
   used(fields, tensors), optional: the tensors, without unused rows; MODEL, fits(cfg), if another family has the lmx
   model's name: that name, and True if this family writes a Config.
 architectures.py has the transformers classes, each a model with a head.

@@ -301,6 +301,7 @@ def write(
   max_shard_size: int = streamed.MAX_SHARD_SIZE,
   options: Mapping[str, Any] = {},
   rows: Rows | None = None,
+  row_length: int = 0,
 ) -> list[str]:
   """Write a folder that `from_pretrained` of transformers loads.
 
@@ -317,6 +318,8 @@ def write(
     bare: the class without a head, written instead of the task's class; see `bare_class`.
     max_shard_size: see `streamed.write_shards`.
     options: fields of `lmx.decoding.text.Options` that the run was imported with.
+    rows: the rows that the tokenizer makes; None for those of its kind.
+    row_length: tokens to which the run truncates rows, 0 for the model's positions.
 
   Returns:
     The file names. There is no tokenizer file if Hugging Face has no such kind.
@@ -330,13 +333,14 @@ def write(
   settings |= {'dtype': 'float32'} | _of_task(architectures.config(architecture, task), settings)
   tensors = huggingface.lazy(family, cfg, params, architecture, len(task.labels) or 1)
   with whole(directory) as part:
-    length = getattr(cfg, 'T', 0)  # absent without a position table
+    positions = getattr(cfg, 'T', 0)  # absent without a position table
+    length = min(row_length or positions, positions or row_length)
     if hasattr(layout, 'write'):
       settings |= layout.write(part, tokenizer, evaluation, settings)
     else:
       settings |= _write_tokenizer(part, tokenizer, length, lower_case, special_tokens, rows, family)
     if family in generation.FAMILIES and architectures.HEADS[architecture].tied:
-      generation.write(part, generation.keys_of_options(options, settings))
+      generation.write(part, generation.keys_of_options(options, settings, positions))
     (part / CONFIG).write_text(json.dumps(settings, indent=2) + '\n', encoding='utf-8')
     streamed.write_shards(part, tensors, max_shard_size)
   return sorted(path.name for path in pathlib.Path(directory).iterdir())
@@ -362,6 +366,13 @@ def _of_task(fields: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, A
         'class has only one'
       )
   return fields
+
+
+def notes(name: str, cfg: Any, task: architectures.Task) -> list[str]:
+  """Return lines on what transformers computes differently with the folder of a run."""
+  family, architecture = _class(name, cfg, task)
+  layout = huggingface.family(family)
+  return layout.notes(cfg, architecture) if hasattr(layout, 'notes') else []
 
 
 def bare_class(name: str, cfg: Any, task: architectures.Task, untrained: Collection[str]) -> str:

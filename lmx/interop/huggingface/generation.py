@@ -116,7 +116,8 @@ def read_options(directory: pathlib.Path, config: Mapping[str, Any], V: int) -> 
   with fields_of(name):
     _check(given, _FIXED)
     found: dict[str, Any] = {'eos_ids': tuple(i for i in _ends(given) if i < V)}
-    if given.keys() & {*_CHOICES}:
+    chosen = given.keys() & {*_CHOICES}
+    if chosen - {'max_length'} or (chosen and given['max_length'] != config.get('n_positions')):
       beam = integer(given, 'num_beams', 1, high=1000)
       found |= _sampling(given, beam) | _search(given) | _lengths(given) | _filters(given, V)
       found |= {'beam': beam if beam > 1 else 0, 'forced_end': _forced_end(given, _ends(given))}
@@ -279,12 +280,13 @@ def write(directory: pathlib.Path, settings: Mapping[str, Any]) -> None:
   (directory / FILE).write_text(json.dumps(content, indent=2) + '\n', encoding='utf-8')
 
 
-def keys_of_options(options: Mapping[str, Any], ids: Mapping[str, int | None]) -> dict[str, Any]:
+def keys_of_options(options: Mapping[str, Any], ids: Mapping[str, int | None], positions: int = 0) -> dict[str, Any]:
   """Return the content of generation_config.json for a causal model; the inverse of `read_options`.
 
   Args:
     options: fields of `lmx.decoding.text.Options` that an import has read; {} of other runs.
     ids: `bos_token_id`, `eos_token_id` and `pad_token_id` of the tokenizer, if it has them.
+    positions: of the model, the longest text; 0 is no limit. The pipeline's default of 256 new tokens may exceed them.
   """
   found: dict[str, Any] = {key: ids.get(key) for key in ('bos_token_id', 'eos_token_id', 'pad_token_id')}
   ends = options.get('eos_ids')
@@ -293,6 +295,8 @@ def keys_of_options(options: Mapping[str, Any], ids: Mapping[str, int | None]) -
   names = {'tokens': 'max_new_tokens', 'max_length': 'max_length'}
   names |= {'min_tokens': 'min_new_tokens', 'min_length': 'min_length'}
   found |= {key: options[name] for name, key in names.items() if name in options}
+  if positions and not options.keys() & {'tokens', 'max_length'}:
+    found['max_length'] = positions
   if 'greedy' in options:
     found |= _keys_of_constraints(options) | _keys_of_search(options)
     found |= {'do_sample': not options['greedy'] and not options['beam'], 'num_beams': max(options['beam'], 1)}

@@ -89,8 +89,25 @@ def config(cfg: Any) -> dict[str, Any]:
       'attn_type': 'bi',
       'same_length': False,
       'untie_r': True,
+      'use_mems_eval': cfg.M > 0,  # without a memory to return, so that pipelines can separate the rows of a batch
     }
   )
+
+
+def notes(cfg: Any, architecture: str) -> list[str]:
+  """Return lines for the user on what transformers computes differently."""
+  lines = []
+  if cfg.M and cfg.fidelity == 'released':
+    lines.append(
+      "model.fidelity: got 'released', a memory that begins as zeros; that of transformers begins empty, so hidden "
+      f'states of the first {cfg.M} tokens differ'
+    )
+  if architecture == 'XLNetForQuestionAnswering':
+    lines.append(
+      'load it by XLNetForQuestionAnswering: AutoModelForQuestionAnswering and the pipeline choose '
+      'XLNetForQuestionAnsweringSimple, with a newly initialised head'
+    )
+  return lines
 
 
 def tied(cfg: Any) -> list[Tied]:
