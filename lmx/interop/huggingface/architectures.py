@@ -85,6 +85,7 @@ class Head(NamedTuple):
     epsilons: the same for epsilons of layer normalisation.
     fixed_objective: field of the objective -> value with which both compute the same.
     fixed_config: field of config.json -> value with which both compute the same; it is the default there.
+    written_config: further fields of config.json that are written.
     read_defaults: further fields of the objective that are set when reading.
   """
 
@@ -103,6 +104,7 @@ class Head(NamedTuple):
   epsilons: Mapping[str, tuple[str, float]] = {}
   fixed_objective: Mapping[str, Any] = {}
   fixed_config: Mapping[str, Any] = {}
+  written_config: Mapping[str, Any] = {}
   read_defaults: Mapping[str, Any] = {}
 
 
@@ -118,6 +120,8 @@ _SUMMARY = {
 }
 _TAGGED = {'crf': False}
 _XLNET = _LAST | {'head': (0,), 'activation': 'tanh', 'dropout_pooled': 0.0}
+# No memory is returned: its batch is the second axis, so pipelines could not separate the rows of a batch.
+_NO_MEMORY = {'use_mems_eval': False}
 _XLNET_SUMMARY = {'summary_type': 'last', 'summary_use_proj': True, 'summary_activation': 'tanh'}
 
 
@@ -158,6 +162,7 @@ def _xlnet_head(*objectives: str, outputs: int = 0) -> Head:
     dropout={'dropout_head': 'summary_last_dropout'},
     fixed_objective=_XLNET,
     fixed_config=_XLNET_SUMMARY,
+    written_config=_NO_MEMORY,
     read_defaults=_ROW,
   )
 
@@ -226,11 +231,18 @@ HEADS = {
     ('tag',),
     'classifier',
     'objective',
+    written_config=_NO_MEMORY,
     fixed_objective=_TAGGED,
     read_defaults={'constrained': False, 'init_std': 0.02, 'dropout': 0.0},
   ),
   'XLNetForQuestionAnsweringSimple': Head(
-    'xlnet', ('span',), 'qa_outputs', 'objective', outputs=2, fixed_objective={'head': 'bert'}
+    'xlnet',
+    ('span',),
+    'qa_outputs',
+    'objective',
+    outputs=2,
+    written_config=_NO_MEMORY,
+    fixed_objective={'head': 'bert'},
   ),
   'XLNetForQuestionAnswering': Head(
     'xlnet',
@@ -247,6 +259,7 @@ HEADS = {
     ),
     integers={'begins': ('start_n_top', 5), 'ends': ('end_n_top', 5)},
     epsilons={'eps': xlnet.EPS},
+    written_config=_NO_MEMORY,
     fixed_objective={'head': 'xlnet'},
   ),
   'MarianMTModel': Head('transformer', ('translation',), groups=('output',), tied=True),
@@ -405,9 +418,8 @@ def config(name: str, task: Task) -> dict[str, Any]:
   """Return the class-specific fields of config.json."""
   head = HEADS[name]
   fields = dict(head.dropout) | {ours: field for ours, (field, _) in (*head.integers.items(), *head.epsilons.items())}
-  settings: dict[str, Any] = {field: getattr(task.cfg, ours) for ours, field in fields.items()} | dict(
-    head.fixed_config
-  )
+  settings: dict[str, Any] = {field: getattr(task.cfg, ours) for ours, field in fields.items()}
+  settings |= {**head.fixed_config, **head.written_config}
   if task.objective in PROBLEMS:
     settings['problem_type'] = PROBLEMS[task.objective]
   if head.layer and not head.outputs:

@@ -89,7 +89,6 @@ def config(cfg: Any) -> dict[str, Any]:
       'attn_type': 'bi',
       'same_length': False,
       'untie_r': True,
-      'use_mems_eval': cfg.M > 0,  # without a memory to return, so that pipelines can separate the rows of a batch
     }
   )
 
