@@ -269,8 +269,8 @@ def _forced_end(given: Mapping[str, Any], ends: Sequence[int]) -> bool:
   forced = given.get('forced_eos_token_id')
   if forced is None:
     return False
-  if not ends or {*(forced if isinstance(forced, list) else [forced])} != {*ends}:
-    raise _refused('forced_eos_token_id', forced, f'eos_token_id, {", ".join(map(str, ends)) or "which is missing"}')
+  if len(ends) != 1 or forced not in (ends[0], [ends[0]]):  # of several, all are as probable
+    raise _refused('forced_eos_token_id', forced, f'{ends[0]}, eos_token_id' if len(ends) == 1 else 'one eos_token_id')
   return True
 
 
