@@ -67,7 +67,7 @@ def read(folder: folders.Folder, directory: Any, tokenizer: Any, special_tokens:
     return default._replace(options=options)
   settings = settings_lib.read(directory, folder.tokenizer)
   found = templates_lib.read(directory, tokenizer, settings)
-  found, notes = _with_types(folder, settings, found)
+  found, notes = _with_types(folder, directory, settings, found)
   length = _length(folder, settings) if batching else 0
   if batching == 'texts' and length > _LENGTH:
     options |= {'buckets': (_LENGTH,)}
@@ -89,31 +89,35 @@ def _default(folder: folders.Folder, tokenizer: Any, special_tokens: Sequence[st
 
 
 def _with_types(
-  folder: folders.Folder, settings: settings_lib.Settings, found: Templates
+  folder: folders.Folder, directory: Any, settings: settings_lib.Settings, found: Templates
 ) -> tuple[Templates, list[str]]:
-  """Return (rows with the token types that the model gets, notes)."""
-  gives = settings.gives_types
-  if folder.name in _GPT:
-    if gives and folder.objective:
-      raise InputError(
-        f'{_TYPES}: got token_type_ids, which {folder.architecture} of transformers adds as embeddings; expected '
-        '["input_ids", "attention_mask"], because lmx reads none; set it to that'
-      )
-    note = (
-      f'{_TYPES}: {"with" if gives else "version 4 of transformers gives"} token_type_ids, which {folder.architecture} '
-      'adds as embeddings; lmx reads none, as in text generation'
-    )
-    return templates_lib.without_types(found), [] if gives is False else [note]
-  if folder.name == 'xlnet' and gives is False:
+  """Return (rows with the token types that the model gets, notes).
+
+  Where versions of transformers differ, it is the version that wrote the folder, 4 if none is named. A model without
+  token types is one with types 0: BERT's default, and XLNet's segments are only compared with each other.
+  """
+  gives, notes = settings.gives_types, []
+  if gives is None:
+    version = str(folders.read_json(pathlib.Path(directory) / folders.CONFIG).get('transformers_version', ''))
+    gives = not version.startswith('5.') and (bool(version) or folder.name not in _GPT)
+    if folder.name in _GPT or templates_lib.have_types(found):
+      read = f'read {"with" if gives else "without"} token types'
+      notes = [
+        f'{_TYPES}: missing; rows are {read}; version 4 of transformers gives them to the model, version 5 does not'
+      ]
+  if folder.name not in _GPT:
+    return found if gives else templates_lib.without_types(found), notes
+  if gives and folder.objective:
     raise InputError(
-      f'{_TYPES}: got no token_type_ids; expected them, because lmx reads the segments of XLNet; add "token_type_ids"'
+      f'{_TYPES}: got {"token_type_ids" if settings.gives_types else "none in a folder of version 4"}; expected '
+      f'["input_ids", "attention_mask"], because lmx reads no token types, which {folder.architecture} adds as '
+      'embeddings; set it to that'
     )
-  if gives is False:
-    return templates_lib.without_types(found), []
-  if gives is None and (folder.name == 'xlnet' or templates_lib.have_types(found)):
-    versions = 'as with version 4 of transformers; version 5 gives none'
-    return found, [f'{_TYPES}: missing; rows have token types, {versions}']
-  return found, []
+  if gives:
+    notes = [
+      f'{_TYPES}: token_type_ids, which {folder.architecture} adds as embeddings, are not read, as in generation'
+    ]
+  return templates_lib.without_types(found), notes
 
 
 def _length(folder: folders.Folder, settings: settings_lib.Settings) -> int:

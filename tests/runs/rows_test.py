@@ -35,6 +35,7 @@ CLASSES = {'bert': 'BertTokenizer', 'gpt2': 'GPT2Tokenizer', 'xlnet': 'XLNetToke
 MARKS = {'bert': ('[CLS]', '[SEP]'), 'gpt2': ('<|endoftext|>', 'A'), 'xlnet': ('<cls>', '<sep>')}
 LONG = [(' '.join([TEXTS[0]] * a), ' '.join([TEXTS[1]] * b)) for a, b in ((1, 1), (2, 4), (4, 2), (4, 4), (1, 5))]
 WITH_TYPES = ['input_ids', 'token_type_ids', 'attention_mask']
+VERSION_4 = {'transformers_version': '4.57.6'}
 ANY = {'tokenizer_class': 'PreTrainedTokenizerFast', 'model_input_names': WITH_TYPES}
 
 
@@ -221,7 +222,7 @@ def _sentences(run, words, folder):
     ('BertForSequenceClassification', 'no types', {}, {}, r'post_processor: got .*types 0 0 0 0 0\)'),
     ('BertForSequenceClassification', 'swapped', ANY, {}, 'tokenizer.json: post_processor: got rows of 2 texts'),
     ('XLNetForSequenceClassification', 'both', {}, {}, 'tokenizer.json: post_processor: got <cls> A <sep>'),
-    ('XLNetForSequenceClassification', 'own', {'model_input_names': ['input_ids']}, {}, 'model_input_names: got no'),
+    ('GPT2ForSequenceClassification', 'none', {'tokenizer_class': ANY['tokenizer_class']}, VERSION_4, 'got none in a'),
     ('GPT2ForSequenceClassification', 'none', {'model_input_names': WITH_TYPES}, {}, 'model_input_names: got token'),
     ('GPT2ForSequenceClassification', 'both', {}, {'pad_token_id': 'last'}, 'config.json: pad_token_id: got'),
     ('BertForQuestionAnswering', 'start', ANY, {}, 'post_processor: got .*because lmx reads questions'),
@@ -255,11 +256,25 @@ def test_start_token_of_gpt2_without_tokenizer_json(make, capsys):
     two.predict([('A name', 'is')])
 
 
-def test_rows_without_token_types_have_none(make):
-  folder, library = make(
-    'BertForSequenceClassification', 'both', {'model_input_names': ['input_ids', 'attention_mask']}
-  )
-  check_rows(folder, library, 64, types=False)
+@pytest.mark.filterwarnings('ignore')
+@pytest.mark.parametrize(
+  'name,processor,settings,version,types',
+  [
+    ('BertForSequenceClassification', 'both', {'model_input_names': ['input_ids', 'attention_mask']}, '4.57.6', False),
+    ('BertForSequenceClassification', 'both', {'tokenizer_class': ANY['tokenizer_class']}, '4.57.6', True),
+    ('BertForSequenceClassification', 'both', {'tokenizer_class': ANY['tokenizer_class']}, '5.24.0', False),
+    ('XLNetForSequenceClassification', 'own', {}, '4.57.6', True),
+    ('XLNetForSequenceClassification', 'own', {}, '5.24.0', False),
+  ],
+)
+def test_token_types_are_those_that_transformers_gives_to_the_model(name, processor, settings, version, types, make):
+  """By default version 5 gives them only to BERT, with BERT's class of tokenizer."""
+  folder, library = make(name, processor, settings, transformers_version=version)
+  run = inference.load(folder, 'best', ["data.texts=('a','b')"])
+  row = ('A name', 'is a list')
+  ((ids, kinds),) = rows_of(run, [row], folder)
+  expected = library.encode(*row)
+  assert ids == expected.ids and kinds == (expected.type_ids if types else [0] * len(ids))
 
 
 @pytest.mark.filterwarnings('ignore')
