@@ -132,12 +132,14 @@ def _in_form(
   """Return the rows with the form that makes the rows of a tokenizer, or with form 'template'."""
   if batching == 'questions':
     own = templates_lib.of_kind(tokenizer)
-    if found[-1] != own[-1] or len(found) < 2:
+    if found == own:
+      return rows
+    if [one.ids for one in found] != [one.ids for one in own] or own == templates_lib.PLAIN:
       raise InputError(
         f'{pathlib.Path(directory) / templates_lib.FILE}: post_processor: got {templates_lib.show(found, tokenizer)}; '
         f'expected {templates_lib.show(own, tokenizer)}, because lmx reads questions on passages in no other rows'
       )
-    return rows
+    return rows._replace(form='template', templates=found)
   if batching == 'tagged':
     own_form = next((form for form in ('plain', 'bert') if _tagged(form, tokenizer) == found[0]), '')
     return rows._replace(form=own_form) if own_form else rows._replace(form='template', templates=found)

@@ -3,6 +3,7 @@
   form      row                                 types    source
   bert      [CLS] question [SEP] window [SEP]   0 0 0 1 1  Devlin et al. 2019, sections 4.2 and 4.3
   xlnet     window <sep> question <sep> <cls>   0 0 1 1 2  zihangdai/xlnet, run_squad.py
+  template  as one of these, with the special tokens and types of the tokenizer of imported weights
   separate  window <eos>, and the question in a separate array, for models that read two texts (Seo et al. 2017)
 
 A long passage is split into windows that start `stride` tokens apart (google-research/bert, run_squad.py), one row
@@ -22,12 +23,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmx.data.batching import bucketed
-from lmx.data.batching.base import sizes, special_token_id
+from lmx.data.batching import bucketed, texts
+from lmx.data.batching.base import sizes
+from lmx.data.tokenizers.base import RowTemplate, row_template
 from lmx.errors import InputError, check_choice, check_least
 
 CHARACTERS = 'may'
-_SPECIAL = {'bert': 3, 'xlnet': 3, 'separate': 1}  # special tokens of a row
+_SPECIAL = {'bert': 3, 'xlnet': 3, 'template': 3, 'separate': 1}  # special tokens of a row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Config(bucketed.Config):
   """Questions on passages; the attributes of `bucketed.Config`, and
 
   Attributes:
-    form: 'bert', 'xlnet' or 'separate', see the module's docstring.
+    form: 'bert', 'xlnet', 'template' or 'separate', see the module's docstring.
     stride: tokens between the starts of consecutive windows.
     question_length: maximum number of tokens per question.
   """
@@ -86,11 +88,12 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Ques
       'questions on passages, as in squad and squad_files'
     )
   tokenizer = corpus.tokenizer
-  special_ids: tuple[int, ...]
-  if data.batching.form != 'separate':
-    special_ids = special_token_id(tokenizer, 'cls'), special_token_id(tokenizer, 'sep')
+  cfg = data.batching
+  if cfg.form != 'separate':
+    template = texts.template(data, tokenizer, 2)
+    cfg = dataclasses.replace(cfg, form='bert' if template.ids[0] else 'xlnet')
   elif tokenizer.eos_id is not None or tokenizer.sep_id is not None:
-    special_ids = (tokenizer.sep_id if tokenizer.eos_id is None else tokenizer.eos_id,)
+    template = row_template([(), (tokenizer.sep_id if tokenizer.eos_id is None else tokenizer.eos_id,)])
   else:
     raise InputError(
       'data.batching.form: got "separate" with a tokenizer without <eos>; expected one that was trained on such a data '
@@ -99,9 +102,9 @@ def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Ques
   return Questions(
     corpus.splits[split],
     *sizes(data, train),
-    special_ids=special_ids,
+    template=template,
     end_id=tokenizer.eos_id,
-    cfg=data.batching,
+    cfg=cfg,
     vocab_size=tokenizer.vocab_size,
     seed=seed,
     train=train,
@@ -140,7 +143,7 @@ class Questions(bucketed.Bucketed):
     split: a Split of passages, each followed by a question, with the tokens of the answers as labels.
     batch_size: rows of the global batch.
     length: largest number of tokens of a row.
-    special_ids: ids of [CLS] and [SEP]; for form 'separate' the end-of-text id.
+    template: special tokens of a row; for form 'separate' the end of text after the passage.
     end_id: end-of-text id of the corpus's documents, removed here; None for no id.
     cfg: the `batching` section.
     vocab_size: size of the tokenizer's vocabulary.
@@ -155,7 +158,7 @@ class Questions(bucketed.Bucketed):
     batch_size: int,
     length: int,
     *,
-    special_ids: tuple[int, ...],
+    template: RowTemplate,
     end_id: int | None,
     cfg: Config,
     vocab_size: int,
@@ -171,7 +174,7 @@ class Questions(bucketed.Bucketed):
         + (f'a question of data.batching.question_length {asked} tokens, ' if asked else '')
         + f'{_SPECIAL[cfg.form]} special tokens and a passage'
       )
-    self._cfg, self._special_ids = cfg, [np.asarray([index]) for index in special_ids]
+    self._cfg, self._template = cfg, template
     begin, end = self._documents(split, end_id)
     self._begin_I2, full_I2 = begin.reshape(-1, 2), (end - begin).reshape(-1, 2)
     self._question_I = np.minimum(full_I2[:, 1], cfg.question_length)
@@ -199,13 +202,8 @@ class Questions(bucketed.Bucketed):
   def _row(self, passage: np.ndarray, question: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the tokens of a row and their types."""
     if self._cfg.form == 'separate':
-      parts, types = [passage, *self._special_ids], [0, 0]
-    else:
-      cls, sep = self._special_ids
-      xlnet = self._cfg.form == 'xlnet'
-      parts = [passage, sep, question, sep, cls] if xlnet else [cls, question, sep, passage, sep]
-      types = [0, 0, 1, 1, 2] if xlnet else [0, 0, 0, 1, 1]
-    return np.concatenate(parts), np.repeat(types, [len(part) for part in parts])
+      return self._template.row(passage)
+    return self._template.row(*((passage, question) if self._cfg.form == 'xlnet' else (question, passage)))
 
   def _make(self, epoch: int, example_B: np.ndarray, live_B: np.ndarray, length: int = 0) -> dict[str, np.ndarray]:
     B, T, S = len(example_B), length or self.length, self._cfg.question_length
