@@ -68,10 +68,10 @@ def read(folder: folders.Folder, directory: Any, tokenizer: Any, special_tokens:
   settings = settings_lib.read(directory, folder.tokenizer)
   found = templates_lib.read(directory, tokenizer, settings)
   found, notes = _with_types(folder, directory, settings, found)
-  length = _length(folder, settings) if batching else 0
-  if batching == 'texts' and length > _LENGTH:
+  most = _length(folder, settings) if batching else 0
+  if batching == 'texts' and most > _LENGTH:
     options |= {'buckets': (_LENGTH,)}
-  rows = default._replace(options=options, length=length, notes=notes)
+  rows = default._replace(options=options, length=most, notes=notes)
   is_default = tokenizer.around(registry.get(folder.name).SPECIAL_TOKENS) == found[0]
   rows = rows._replace(templates=() if is_default else found)
   return _in_form(rows, folder, directory, tokenizer, batching, found) if batching else rows

@@ -25,7 +25,7 @@ from lmx.errors import InputError
 from lmx.interop import huggingface
 from lmx.interop.huggingface import architectures
 from lmx.models import registry
-from lmx.prediction import classification, tagging
+from lmx.prediction import classification, question_answering, tagging
 from tests import drawn
 from tests.interop import imports
 
@@ -165,6 +165,7 @@ def test_rows_are_those_of_the_post_processor(name, processor, settings, form, m
   for row in (('A name',), ('A name', 'is a list')):
     assert written.encode(*row).ids == library.encode(*row).ids
     assert written.encode(*row).type_ids == library.encode(*row).type_ids or name.startswith('GPT2')
+  assert json.loads((tmp_path / 'out/tokenizer_config.json').read_text())['model_max_length'] == length
   again = lmx.load(tmp_path / 'out')
   assert again.run.data.batching == run.run.data.batching and again.tokenizer.templates == run.tokenizer.templates
 
@@ -201,6 +202,21 @@ def test_masked_rows_and_tags_read_the_row(make):
   assert len(run.predict([words])[0]['tags']) == 3
   starts = [t for t, word in enumerate(expected.word_ids) if word is not None and word not in expected.word_ids[:t]]
   assert np.flatnonzero(batch['weights_BT'][0]).tolist() == starts
+
+
+@pytest.mark.filterwarnings('ignore')
+@pytest.mark.parametrize('types', [True, False])
+def test_questions_read_the_row_with_or_without_token_types(types, make):
+  names = WITH_TYPES if types else ['input_ids', 'attention_mask']
+  folder, library = make('XLNetForQuestionAnsweringSimple', 'own', {'model_input_names': names})
+  run, question, passage = lmx.load(folder), 'a name', 'The method returns a list'
+  path = folder.parent / 'questions.jsonl'
+  path.write_text(json.dumps({'context': passage, 'qas': [{'id': '1', 'question': question}]}) + '\n')
+  read = question_answering.read_file(run, str(path))
+  batch = pipeline.batches(run.run.data, read.corpus, read.split, 0, train=False)(0)
+  expected, size = library.encode(passage, question), int(batch['valid_BT'][0].sum())
+  assert batch['tokens_BT'][0, :size].tolist() == expected.ids
+  assert batch['types_BT'][0, :size].tolist() == (expected.type_ids if types else [0] * size)
 
 
 def _sentences(run, words, folder):
