@@ -25,6 +25,7 @@ OPTIONS, WEIGHTS, WORDS = 'options.json', 'weights.hdf5', 'vocab.txt'
 _FILES = ('*options.json', '*weights.hdf5')  # the release prefixes them with the name of the model
 _SPECIAL = ['<S>', '</S>', '<UNK>']  # first lines of a vocabulary
 _LARGEST, _LAYERS = 2**31 - 1, 1000  # upper bounds of sizes
+_RATIO, _SMALL = 8, 1 << 24  # an array has at most so many times the file's bytes, or so many bytes
 _SHORTEST, _LONGEST = 4, 1000  # bounds of max_characters_per_token
 NOTE = (
   'text is split at white space alone, as the 1B Word Benchmark is tokenised; the files have no output layer, so that '
@@ -100,11 +101,19 @@ def _arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
   """Return a file's float32 arrays by name, mapped from the file where it stores float32."""
   h5py = import_h5py()
 
+  size = path.stat().st_size
+
   def read(dataset: Any) -> np.ndarray:
+    size = path.stat().st_size
+    if dataset.nbytes > max(_RATIO * size, _SMALL) or dataset.nbytes and not dataset.id.get_storage_size():
+      raise InputError(
+        f'{path}: "{dataset.name}": got shape {dataset.shape}, of {dataset.nbytes:,} bytes; expected its values in the '
+        f'file, which has {size:,} bytes; it may be truncated'
+      )
     offset = dataset.id.get_offset()
     if offset is None or dataset.dtype != np.dtype('<f4'):  # compressed, in parts, or of another type
       return np.asarray(dataset[...], np.float32)
-    if offset + dataset.nbytes > path.stat().st_size:
+    if offset + dataset.nbytes > size:
       raise InputError(f'{path}: "{dataset.name}": got a file that ends before it; it may be truncated')
     return mapped.view(path, offset, dataset.shape, dataset.dtype)
 

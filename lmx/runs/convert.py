@@ -282,7 +282,8 @@ def _read_tokenizer(
       if isinstance(own, Mapping):
         tokenizer = build.of_content(own)
       elif own:
-        tokenizer = library_files.of_words(*own)
+        with fields_of(directory):
+          tokenizer = library_files.of_words(*own)
       else:
         tokenizer = library_files.read(
           folder.tokenizer, str(directory), lower_case=bool(lower_case), special_in_text=folders.is_folder(directory)

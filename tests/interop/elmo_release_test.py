@@ -196,6 +196,28 @@ def test_files_of_another_model_are_reported(tmp_path, options, message):
     read(tmp_path, random_weights(), options)
 
 
+@pytest.mark.parametrize('options', [{}, {'chunks': (1000, 1000)}, {'chunks': (1000, 1000), 'compression': 'gzip'}])
+@pytest.mark.parametrize('shape', [(261, 4), (10**6, 10**6)])
+def test_arrays_without_values_in_the_file_are_reported(tmp_path, options, shape):
+  """HDF5 gives an array that was declared and never written its fill value, whatever its size."""
+  _, weights = write(tmp_path, {k: x for k, x in random_weights().items() if k != 'char_embed'})
+  with h5py.File(weights, 'a') as file:
+    chunks = {'chunks': shape} if options and shape[0] < 1000 else {}
+    file.create_dataset('char_embed', shape=shape, dtype='<f4', **options | chunks)
+  with pytest.raises(InputError, match=r'"/char_embed": got shape \(.*; expected its values in the file'):
+    interop.read(tmp_path)
+
+
+def test_compressed_arrays_are_read(tmp_path):
+  weights = random_weights()
+  _, path = write(tmp_path, {})
+  with h5py.File(path, 'w') as file:
+    for name, x in weights.items():
+      file.create_dataset(name, data=x, chunks=x.shape, compression='gzip', fletcher32=True)
+  for name, x in interop.read(tmp_path).tensors.items():
+    np.testing.assert_array_equal(x, weights[name])
+
+
 def test_damaged_and_missing_files(tmp_path):
   with pytest.raises(InputError, match='expected one'):
     interop.find(tmp_path)

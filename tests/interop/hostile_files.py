@@ -470,7 +470,10 @@ def _meaning(name: str, path: pathlib.Path, allowed: int | None) -> int | None:
   """Return how many values damage may change, given the bytes that it changed; None for any number.
 
   A word of fastText has the n-grams of its letters, and vectors are normalised. A header of NumPy gives a byte order.
+  Nothing tells a text whose last number is truncated from another.
   """
+  if name == 'text of word vectors' and allowed is not None:
+    allowed = max(allowed, 1)
   if name == 'fastText' or path.suffix == '.npy' and np.load(path, mmap_mode='r').dtype.str != '<f4':
     return None
   return allowed * _WIDTH if allowed and name in VECTORS else allowed
