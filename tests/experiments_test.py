@@ -1048,6 +1048,7 @@ OBJECTIVE_CHANGES: dict = {
   ('span', 'ends'): None,
   ('span', 'null_weight'): ({'head': 'xlnet'}, 1.0),
   ('span', 'dropout'): ({'head': 'xlnet'}, 0.5),
+  ('span', 'eps'): ({'head': 'xlnet'}, 0.5),
   ('classify', 'classes'): None,
   ('multiple_choice', 'choices'): None,
   ('multiple_choice', 'one_mask'): None,  # tests/objectives/rows_test.py has its test

@@ -248,3 +248,12 @@ def test_checkpoints_that_tensorflow_wrote(name, architecture, outputs, make, tm
     with pytest.raises(InputError, match='model.ckpt is not a checkpoint'):
       convert.import_run(str(release), tmp_path / 'again')
   assert not (tmp_path / 'again').exists()
+
+
+def test_missing_fields_have_the_defaults_of_the_release(given, tmp_path):
+  """BertConfig of modeling.py: 16 segment types, and "gelu" is the tanh form."""
+  given({})
+  (tmp_path / 'bert_config.json').write_text('{"vocab_size": 9}')
+  (tmp_path / 'vocab.txt').write_text('a\n')
+  fields = tensorflow.read(tmp_path).fields
+  assert (fields['E'], fields['gelu'], fields['D'], fields['eps']) == (16, 'tanh', 768, 1e-12)
