@@ -101,8 +101,6 @@ def _arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
   """Return a file's float32 arrays by name, mapped from the file where it stores float32."""
   h5py = import_h5py()
 
-  size = path.stat().st_size
-
   def read(dataset: Any) -> np.ndarray:
     size = path.stat().st_size
     if dataset.nbytes > max(_RATIO * size, _SMALL) or dataset.nbytes and not dataset.id.get_storage_size():

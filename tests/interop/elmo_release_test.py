@@ -225,6 +225,10 @@ def test_damaged_and_missing_files(tmp_path):
   weights.write_bytes(weights.read_bytes()[:1500])
   with pytest.raises(InputError, match='may be truncated'):
     interop.read(tmp_path)
+  weights.unlink()
+  weights.symlink_to('nowhere')
+  with pytest.raises(InputError, match='weights.hdf5: cannot be read'):
+    interop.read(tmp_path)
   options.write_text('{')
   with pytest.raises(InputError, match='not JSON'):
     interop.read(tmp_path)
