@@ -282,7 +282,7 @@ class _ChunkHandler(ocp.type_handlers.NumpyHandler):
       async with self._turns if value.nbytes > _SMALL else contextlib.nullcontext():
         await store[index].write(value[index], can_reference_source_data_indefinitely=True)
 
-    sizes = store.chunk_layout.write_chunk.shape or ()  # () of a scalar
+    sizes: Any = store.chunk_layout.write_chunk.shape or ()  # () of a scalar
     starts = itertools.product(*(range(0, n, size) for n, size in zip(value.shape, sizes, strict=True)))
     cells = [tuple(slice(i, i + n) for i, n in zip(start, sizes, strict=True)) for start in starts]
     await asyncio.gather(*map(write, cells))

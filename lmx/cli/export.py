@@ -1,4 +1,7 @@
-"""`lmx export --workdir=DIR --to=OUT`: a folder that transformers loads (AWD-LSTM: fastai; ELMo: bilm-tf)."""
+"""`lmx export --workdir=DIR --to=OUT`: a folder that transformers loads (AWD-LSTM: fastai; ELMo: bilm-tf).
+
+`--to=hub:NAME` uploads it to huggingface.co.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     required=True,
     help='work directory of a run of BERT, GPT, GPT-2, XLNet, Transformer-XL, Marian, AWD-LSTM or ELMo',
   )
-  parser.add_argument('--to', required=True, help='folder to write')
+  parser.add_argument('--to', required=True, help='folder to write; hub:NAME or hub:NAME@BRANCH to upload it')
   parser.add_argument(
     '--max_shard_size', default='', help='size of a file of weights at most, such as 200MB (default: 5GB)'
   )
@@ -21,6 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--card', default='', metavar='FILE', help='text to add to README.md; fields of its front matter replace the others'
   )
+  parser.add_argument('--private', action='store_true', help='create a private repository; with --to=hub:NAME')
+  parser.add_argument(
+    '--overwrite',
+    action='store_true',
+    help='replace the weights, config and tokenizer of a repository that has files; with --to=hub:NAME',
+  )
   parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', 'average', or a step")
 
 
@@ -28,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
   from lmx.runs import convert
 
   card = {'license_id': args.license, 'card': args.card}
-  for line in convert.export_run(args.workdir, args.to, args.which, args.max_shard_size, card):
+  push = {'private': args.private, 'overwrite': args.overwrite}
+  for line in convert.export_run(args.workdir, args.to, args.which, args.max_shard_size, card, **push):
     print(line)
   return 0

@@ -40,6 +40,7 @@ EITHER = (  # options of commands that name a file or a folder
   *(('evaluate', 'pairs'), ('harness', 'pairs')),
 )
 HUB = (  # options of commands that name published weights too
+  ('export', 'to'),
   ('import', 'source'),
   *((command, 'workdir') for command in ('evaluate', 'generate', 'score', 'translate', 'embed', 'predict')),
 )

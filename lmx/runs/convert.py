@@ -47,7 +47,7 @@ from lmx.interop.huggingface.entry import fields_of
 from lmx.interop.tensor_table import NEW, Row
 from lmx.models import registry
 from lmx.reporting import run_log
-from lmx.runs import front_matter, hub, init, restore
+from lmx.runs import front_matter, hub, hub_upload, init, restore
 from lmx.runs import rows as rows_lib
 
 _BATCHING = {'masked_lm': 'pairs', 'permutation_lm': 'permutations'}  # of pre-training, if not 'windows'
@@ -442,26 +442,43 @@ def export_run(
   which: str | int = 'best',
   max_shard_size: str = '',
   card: Mapping[str, str] = {},
+  private: bool = False,
+  overwrite: bool = False,
 ) -> list[str]:
   """Write a run's weights, config and tokenizer as a folder that transformers loads.
 
   Args:
     workdir: work directory of the run.
-    to: the folder; it must be missing or empty.
+    to: the folder; it must be missing or empty. Or 'hub:NAME' or 'hub:NAME@BRANCH' to upload it.
     which: see `lmx.runs.restore.load`.
     max_shard_size: the size of a file of weights at most, such as '200MB'; '' is 5 GB. Files of ELMo and AWD-LSTM are
       never split.
     card: options of the model card, README.md; see `lmx.runs.model_card.options`.
+    private: see `lmx.runs.hub_upload.push`.
+    overwrite: see `lmx.runs.hub_upload.push`.
 
   Returns:
     Lines for the user on what was written, and which of the parameters were neither read nor trained.
 
   Raises:
-    InputError: there is no run, or no class of transformers computes the same.
+    InputError: there is no run, no class of transformers computes the same, or the upload fails.
   """
+  to = storage.check_path('--to', to, storage.FOLDER, hub=True)
+  if to.startswith(hub.PREFIX):
+    named = {**card, 'name': to.removeprefix(hub.PREFIX).partition('@')[0]}
+    write = lambda directory: _export(workdir, directory, which, max_shard_size, named)
+    return hub_upload.push(to, write, private, overwrite)
+  for field, is_set in {'--private': private, '--overwrite': overwrite}.items():
+    if is_set:
+      raise InputError(f'{field}: got --to={to}; expected --to=hub:NAME, for which it is meant; omit it')
+  return _export(workdir, to, which, max_shard_size, card)
+
+
+def _export(workdir: Any, to: str, which: str | int, max_shard_size: str, card: Mapping[str, str]) -> list[str]:
+  """Write the folder; return lines for the user."""
   from lmx.runs import model_card  # imports Jinja2, which an import does not need
 
-  to, options = storage.check_path('--to', to, storage.FOLDER), model_card.options(**card)
+  options = model_card.options(**card)
   size = streamed.parse_size(max_shard_size) if max_shard_size else streamed.MAX_SHARD_SIZE
   loaded = restore.load(workdir, which)
   run, data = loaded.run, loaded.run.data
