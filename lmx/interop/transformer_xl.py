@@ -5,7 +5,8 @@ sota/download.sh or one folder with both. Projections and kernels are (in, out),
 u and v of all layers are one variable. The files have no lengths: memory, maximum distance and segments follow
 sota/*.sh for the data set, and can be set with --config.model.M and others.
 
-PyTorch: model.pt of train.py, a whole saved module. Its cluster rows in the head are in reverse order.
+PyTorch: model.pt of train.py, a whole saved module. Its cluster rows in the head are in reverse order. After training
+with --not_tied its output matrices differ from the tables. mem_transformer.py writes it.
 
 The vocabulary comes from the pickled Corpus in the same folder, cache.pkl or cache.pt, which is not run. For enwik8
 rows are mapped to bytes: a byte outside the vocabulary has a zero row and the output bias `NEVER`, which gives it zero

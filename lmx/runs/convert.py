@@ -532,7 +532,9 @@ def _export_mem_transformer(loaded: restore.RestoredRun, cfg: Any, to: str) -> l
   tokenizer = loaded.tokenizer
   symbols = mem_transformer.symbols(tokenizer)
   names = mem_transformer.write(to, cfg, loaded.params, symbols, bool(getattr(tokenizer, 'lower_case', False)))
-  missing = [] if symbols else [f'not written: the vocabulary: the program has no {tokenizer.kind} tokenizer']
+  missing = (
+    [] if symbols else [f'not written: the vocabulary: the program has no format for a {tokenizer.kind} tokenizer']
+  )
   lines = [f'wrote {", ".join(names)} to {to}, as the PyTorch program of kimiyoung/transformer-xl reads them']
   return [*lines, *missing]
 

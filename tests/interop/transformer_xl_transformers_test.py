@@ -28,6 +28,7 @@ CASES = {
   'div_val 1, narrower, all ties': dict(div_val=1, d_embed=12, tie_projs=[True] * 3),
   'one cluster, narrower': dict(div_val=1, d_embed=12, cutoffs=[]),
   'same length': dict(div_val=4, d_embed=32, same_length=True),
+  'untied': dict(div_val=4, d_embed=32, tie_word_embeddings=False, layer_norm_epsilon=1e-3),
 }
 
 
@@ -106,7 +107,16 @@ def test_probabilities_and_files_match(case, tmp_path):
   assert saved.keys() == loaded.keys()
   for name in saved.keys() - {'transformer.pos_emb.inv_freq'}:
     assert torch.equal(loaded[name], saved[name]), name
-  for field in ('cutoffs', 'tie_projs', 'd_embed', 'untie_r', 'same_length', 'mem_len', 'layer_norm_epsilon'):
+  for field in (
+    'cutoffs',
+    'tie_projs',
+    'd_embed',
+    'untie_r',
+    'same_length',
+    'mem_len',
+    'layer_norm_epsilon',
+    'tie_word_embeddings',
+  ):
     assert getattr(back.config, field) == getattr(module.config, field), field
   for ours, other in zip(expected(back.eval(), tokens_BL), theirs_BTV, strict=True):
     np.testing.assert_allclose(ours, other, atol=2e-6, rtol=0)  # inv_freq differs in its last bit
