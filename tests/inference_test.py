@@ -8,6 +8,7 @@ import itertools
 import json
 import pathlib
 import re
+import shutil
 
 import jax
 import numpy as np
@@ -18,7 +19,7 @@ import lmx
 from lmx import inference
 from lmx.cli import main
 from lmx.data.tokenizers import build
-from lmx.errors import InputError, InputWarning
+from lmx.errors import InputError, InputNote, InputWarning
 from lmx.interop import huggingface
 from lmx.interop.huggingface import architectures
 from lmx.models import registry
@@ -225,6 +226,25 @@ def test_wrong_arguments_are_reported(name, method, arguments, options, message,
 def test_numpy_scalars_are_accepted(loaded):
   options = {'tokens': np.int64(2), 'temperature': np.float32(1), 'seed': np.int32(3)}
   assert len(loaded('GPT2LMHeadModel').generate('The method', **options)) == 1
+
+
+def test_settings_of_the_folder_are_defaults_of_generate(folder, tmp_path, capsys):
+  own, given = tmp_path / 'own', {'eos_token_id': [3, 5], 'max_new_tokens': 2, 'suppress_tokens': [7]}
+  shutil.copytree(folder('GPT2LMHeadModel'), own)
+  (own / 'generation_config.json').write_text(json.dumps(given))
+  assert main.main(['import', f'--from={own}', f'--workdir={tmp_path / "run"}']) == 0
+  line = 'generation_config.json: generate: eos_ids=(3, 5), '
+  assert line in capsys.readouterr().out
+  with pytest.warns(InputNote, match=f'^{re.escape(line)}forbidden=\\(7,\\), greedy=True, tokens=2$'):
+    assert main.main(['generate', f'--workdir={tmp_path / "run"}', '--prompt=The', '--no-stream']) == 0
+  run = lmx.load(own)
+  chosen = run.writing()
+  assert (chosen.eos_ids, chosen.tokens, chosen.forbidden, chosen.greedy) == ((3, 5), 2, (7,), True)
+  sampled = run.writing(top_p=0.5, tokens=9)
+  assert (sampled.greedy, sampled.tokens, sampled.top_k, sampled.forbidden) == (False, 9, 50, (7,))
+  assert main.main(['export', f'--workdir={tmp_path / "run"}', f'--to={tmp_path / "to"}']) == 0
+  written = json.loads((tmp_path / 'to/generation_config.json').read_text())
+  assert {name: written[name] for name in given} == given
 
 
 @pytest.mark.parametrize('source', [None, 5, b'x', ['x']])
