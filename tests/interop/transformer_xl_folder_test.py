@@ -285,7 +285,7 @@ def test_unbuilt_vocabulary_is_sorted_by_count(tmp_path):
     ({'vocab.pkl': torch_files.pickled(dict(STATE, sym2idx={'the': 0}))}, 'vocab.pkl: sym2idx: got'),
     ({'vocab.pkl': torch_files.pickled(dict(STATE, unk_idx=1))}, 'vocab.pkl: unk_idx: got 1'),
     ({'vocab.pkl': torch_files.pickled([1])}, 'vocab.pkl: got a list'),
-    ({'vocab.pkl': torch_files.pickled(print)}, 'vocab.pkl: not read'),
+    ({'vocab.pkl': torch_files.pickled(exec)}, 'vocab.pkl: not read'),
     ({'vocab.pkl': torch_files.pickled(STATE), 'vocab.txt': 'a'}, 'vocab.txt: got'),
     (
       {'vocab.pkl': torch_files.pickled(STATE), 'tokenizer_config.json': '{"lower_case": false}'},
