@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 from lmx.cli import main as cli
-from lmx.errors import InputWarning
+from lmx.errors import InputNote, InputWarning
 from tests import small_text
 
 DRAWS = True  # of tests/conftest.py
@@ -50,14 +50,14 @@ def test_lmx_warnings_are_printed_as_messages(capsys, monkeypatch):
   usual = warnings.formatwarning
 
   def run(args):
-    for category in (InputWarning, UserWarning):
+    for category in (InputWarning, InputNote, UserWarning):
       print(warnings.formatwarning('3 rows are cut', category, 'x.py', 7), end='')
     return 0
 
   monkeypatch.setattr('lmx.cli.list.run', run)
   assert cli.main(['list']) == 0
   lines = capsys.readouterr().out.splitlines()
-  assert lines == ['lmx: warning: 3 rows are cut', 'x.py:7: UserWarning: 3 rows are cut']
+  assert lines == ['lmx: warning: 3 rows are cut', 'lmx: 3 rows are cut', 'x.py:7: UserWarning: 3 rows are cut']
   assert warnings.formatwarning is usual
 
 

@@ -37,6 +37,8 @@ REFUSED = {
   'dola_layers': 'low',
   'early_stopping': 'always',
   'eos_token_id': 'end',
+  'encoder_no_repeat_ngram_size': 2,
+  'encoder_repetition_penalty': 1.5,
   'exponential_decay_length_penalty': [2, 1.5],
   'force_words_ids': [[3]],
   'forced_bos_token_id': 3,
@@ -78,7 +80,7 @@ READ = {
   'greedy': ({'do_sample': False}, GREEDY),
   'new tokens': ({'max_new_tokens': 6, 'min_new_tokens': 8, 'max_length': 3}, GREEDY | {'tokens': 6, 'min_tokens': 6}),
   'total tokens': ({'max_length': 20, 'min_length': 9}, GREEDY | {'max_length': 20, 'min_length': 9}),
-  'no effect': ({'temperature': 0.0, 'top_p': 0.3, 'typical_p': 0.5, 'encoder_repetition_penalty': 2.0}, GREEDY),
+  'no effect': ({'temperature': 0.0, 'top_p': 0.3, 'typical_p': 0.5}, GREEDY),
   'sampled': (
     {'do_sample': True, 'top_k': 0, 'temperature': 0.5, 'num_return_sequences': 3},
     {'greedy': False, 'beam': 0, 'temperature': 0.5, 'top_k': 0, 'top_p': 1.0, 'samples': 3},

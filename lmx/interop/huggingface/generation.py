@@ -51,6 +51,8 @@ _FIXED: dict[str, tuple[Any, ...]] = {
   'assistant_early_exit': (),
   'prompt_lookup_num_tokens': (),
   'cache_implementation': ('dynamic', 'dynamic_full', 'static', 'offloaded', 'offloaded_static', 'hybrid'),
+  'encoder_repetition_penalty': (1,),  # of models without a source, its source is the prompt
+  'encoder_no_repeat_ngram_size': (0,),
   'num_beam_groups': (1,),
   'diversity_penalty': (0,),
   'exponential_decay_length_penalty': (),
@@ -71,12 +73,8 @@ _SAMPLED: dict[str, tuple[Any, ...]] = {  # with do_sample
   'epsilon_cutoff': (0,),
   'eta_cutoff': (0,),
 }
-_SOURCE: dict[str, tuple[Any, ...]] = {  # of encoder-decoders
-  'encoder_repetition_penalty': (1,),
-  'encoder_no_repeat_ngram_size': (0,),
-}
 _IDS = ('bos_token_id', 'eos_token_id', 'pad_token_id')
-_KNOWN = {'eos_token_id', 'decoder_start_token_id', *_CHOICES, *_FIXED, *_SOURCE}
+_KNOWN = {'eos_token_id', 'decoder_start_token_id', *_CHOICES, *_FIXED}
 
 
 class Settings(NamedTuple):
@@ -130,7 +128,7 @@ def read_evaluation(directory: pathlib.Path, config: Mapping[str, Any], V: int) 
   """Return fields of the section `evaluation` for an encoder-decoder; V is the tokens of its target. See above."""
   name, given = _given(directory, config)
   with fields_of(name):
-    _check(given, _FIXED | _SOURCE | {'do_sample': (False,)})
+    _check(given, _FIXED | {'do_sample': (False,)})
     ends, beam = _ends(given), integer(given, 'num_beams', 1, high=1000)
     limit = integer(given, 'max_length', _TOKENS + 1, low=2) - 1  # the decoder's first token counts
     found = {'beam': beam, 'eos_ids': ends, **_search(given), **_filters(given, V)}
