@@ -54,8 +54,9 @@ def is_release(directory: Any) -> bool:
   paths = _files(directory, _SALESFORCE)
   if len(paths) != 1:
     return False
+  content = torch_file.read(paths[0])
   with fields_of(paths[0]):
-    return any(name.startswith('rnns.') for name in _contents(torch_file.read(paths[0]))[0])
+    return any(name.startswith('rnns.') for name in _contents(content)[0])
 
 
 def read(directory: Any) -> Folder:

@@ -167,7 +167,7 @@ def content(objective: Any, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
       raise InputError(f'objective.{field}: got {value}; expected {expected}, as in fastai')
   if objective.pooled_length and not objective.bptt:
     raise InputError('objective.bptt: got 0 with objective.pooled_length; expected a window, as in fastai')
-  blocks = [_without_bias(params[f'block_{i}']) for i in range(len(objective.head) + 1)]
+  blocks = _without_biases([params[f'block_{i}'] for i in range(len(objective.head) + 1)])
   widths = [len(blocks[0]['kernel']), *(block['kernel'].shape[1] for block in blocks)]
   found: dict[str, np.ndarray] = {}
   for entry in entries(widths, [_LINEAR] * len(blocks)):
@@ -178,19 +178,28 @@ def content(objective: Any, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
   return found
 
 
-def _without_bias(block: Mapping[str, Any]) -> Mapping[str, Any]:
-  """Return a block without the bias b of its linear layer W: W^T x = b is solved, and x added to the norm's bias."""
-  if 'bias' not in block:
-    return block
-  W, b = (np.asarray(block[name], np.float64) for name in ('kernel', 'bias'))
-  x = np.linalg.lstsq(W.T, b, rcond=None)[0]
-  if not np.allclose(x @ W, b, rtol=0, atol=1e-6 * max(np.abs(b).max(), 1e-3)):
-    raise InputError(
-      f'objective.head_bias: got True with {W.shape[1]} outputs of {W.shape[0]} inputs; expected False, because '
-      "fastai's linear layers have no bias and this one cannot be moved into the batch normalisation"
-    )
-  norm = {**block['norm'], 'bias': np.asarray(block['norm']['bias'], np.float64) + x}
-  return {'kernel': block['kernel'], 'norm': norm}
+def _without_biases(blocks: Sequence[Any]) -> list[Any]:
+  """Return blocks that compute the same without the biases b of their linear layers W.
+
+  x of W^T x = b is added to the bias of the norm before. Without such an x, a unit is added before W that is always 1,
+  and its weights are b.
+  """
+  done: list[Any] = []
+  for i, block in enumerate(blocks):
+    norm, W, b = block['norm'], np.asarray(block['kernel'], np.float64), np.asarray(block.get('bias', 0.0), np.float64)
+    x = np.linalg.lstsq(W.T, np.broadcast_to(b, W.shape[1]), rcond=None)[0] if b.any() else 0.0
+    if b.any() and not np.allclose(x @ W, b, rtol=0, atol=1e-6 * max(np.abs(b).max(), 1e-3)):
+      if not i:
+        raise InputError(
+          f'objective.head_bias: got True with {W.shape[1]} outputs of {W.shape[0]} inputs; expected False, because '
+          "fastai's linear layers have no bias and this one cannot be moved into the batch normalisation"
+        )
+      before, x = done[-1], 0.0
+      done[-1] = {**before, 'kernel': np.pad(before['kernel'], ((0, 0), (0, 1)))}
+      W = np.concatenate([W, b[None]])
+      norm = {name: np.append(y, float(name != 'mean')) for name, y in norm.items()}
+    done.append({'kernel': W, 'norm': {**norm, 'bias': np.asarray(norm['bias'], np.float64) + x}})
+  return done
 
 
 def _widths(tensors: Mapping[str, np.ndarray]) -> tuple[list[int], list[int]]:

@@ -16,6 +16,7 @@ from tests.interop.awd_lstm_test import ITOS, D, E, N, V, fastai_names, lstm_ten
 
 WINDOW, POOLED, HIDDEN, CLASSES = 4, 8, 5, ['a tie', 'neg', 'pos']
 RULES = fastai_classifier._RULES
+NORM = ('weight', 'bias', 'running_mean', 'running_var')
 MODEL = 'fastai.text.models.core.SequentialRNN'
 
 
@@ -86,7 +87,7 @@ def expected(tensors, tokens_T):
   x_TD = output_BTD[0, first:]
   x = np.concatenate([x_TD[-1], x_TD.max(0), x_TD.mean(0)])
   for i in range(2):
-    norm = {name: tensors[f'1.layers.{i}.0.{name}'] for name in ('weight', 'bias', 'running_mean', 'running_var')}
+    norm = {name: tensors[f'1.layers.{i}.0.{name}'] for name in NORM}
     x = np.maximum(x, 0) if i else x
     x = (x - norm['running_mean']) / np.sqrt(norm['running_var'] + 1e-5) * norm['weight'] + norm['bias']
     x = tensors[f'1.layers.{i}.2.weight'] @ x
@@ -165,21 +166,24 @@ def test_other_classifiers_are_rejected(tmp_path, parts, message):
 def test_biases_are_moved_into_the_norm():
   """fastai's linear layers have none; ours do by default."""
   rng = np.random.default_rng(1)
-  cfg = classify.Config(classes=3, head=(HIDDEN,))
-  params = {}
-  for i, (D_in, D_out) in enumerate([(3 * E, HIDDEN), (HIDDEN, 3)]):
-    norm = {name: rng.normal(size=D_in).astype(np.float32) for name in ('scale', 'bias', 'mean')}
-    norm['variance'] = rng.uniform(0.5, 1.5, D_in).astype(np.float32)
-    kernel, bias = rng.normal(size=(D_in, D_out)).astype(np.float32), rng.normal(size=D_out).astype(np.float32)
-    params[f'block_{i}'] = {'norm': norm, 'kernel': kernel, 'bias': bias}
-  found = fastai_classifier.content(cfg, params)
-  x = rng.normal(size=3 * E)
-  for i in range(2):
-    block = params[f'block_{i}']
-    normed = lambda bias, x=x, n=block['norm']: (x - n['mean']) / np.sqrt(n['variance'] + 1e-5) * n['scale'] + bias
-    ours = normed(block['norm']['bias']) @ block['kernel'] + block['bias']
-    np.testing.assert_allclose(found[f'1.layers.{i}.2.weight'] @ normed(found[f'1.layers.{i}.0.bias']), ours, atol=1e-5)
-    x = np.maximum(ours, 0)
+  for classes in (3, 3 * HIDDEN):  # the second is more than the inputs of its layer
+    params = {}
+    for i, (D_in, D_out) in enumerate([(3 * E, HIDDEN), (HIDDEN, classes)]):
+      norm = {name: rng.normal(size=D_in).astype(np.float32) for name in ('scale', 'bias', 'mean')}
+      norm['variance'] = rng.uniform(0.5, 1.5, D_in).astype(np.float32)
+      kernel, bias = rng.normal(size=(D_in, D_out)).astype(np.float32), rng.normal(size=D_out).astype(np.float32)
+      params[f'block_{i}'] = {'norm': norm, 'kernel': kernel, 'bias': bias}
+    found = fastai_classifier.content(classify.Config(classes=classes, head=(HIDDEN,)), params)
+    ours = theirs = rng.normal(size=3 * E)
+    for i in range(2):
+      block, (scale, bias, mean, variance) = params[f'block_{i}'], (found[f'1.layers.{i}.0.{x}'] for x in NORM)
+      theirs = found[f'1.layers.{i}.2.weight'] @ ((theirs - mean) / np.sqrt(variance + 1e-5) * scale + bias)
+      n = block['norm']
+      ours = (ours - n['mean']) / np.sqrt(n['variance'] + 1e-5) * n['scale'] + n['bias']
+      ours = ours @ block['kernel'] + block['bias']
+      if not i:
+        ours, theirs = np.maximum(ours, 0), np.maximum(theirs, 0)
+    np.testing.assert_allclose(theirs, ours, atol=1e-5)
   wide = {'block_0': {**params['block_0'], 'kernel': np.ones((3 * E, 40), np.float32), 'bias': rng.normal(size=40)}}
   with pytest.raises(InputError, match='objective.head_bias: got True'):
     fastai_classifier.content(classify.Config(classes=3, head=()), wide)
