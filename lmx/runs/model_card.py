@@ -280,7 +280,8 @@ class Card:
       return ''
     kind, name = self.architecture, repr(self.name)
     if not self.has_tokenizer:
-      return f'from transformers import {kind}\n\nmodel = {kind}.from_pretrained({name})'
+      note = '  # before version 5' * (self.run.model_name == 'transformer_xl')
+      return f'from transformers import {kind}{note}\n\nmodel = {kind}.from_pretrained({name})'
     if self.task in _CALLS:
       call = "{'text': 'A text.', 'text_pair': 'Another text.'}" if self._are_pairs() else _CALLS[self.task]
       return f'from transformers import pipeline\n\npipe = pipeline({self.task!r}, model={name})\nprint(pipe({call}))'
