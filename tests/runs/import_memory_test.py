@@ -26,12 +26,17 @@ from tests.interop import torch_files
 PROGRAM = """
 import re, sys
 import jax.numpy as jnp
+from lmx import host
 from lmx.runs import convert
+host.return_blocks()  # as the command does
 jnp.zeros(1).block_until_ready()
 # Not ru_maxrss, which begins at the peak of the process that started this one.
 peak = lambda: 1024 * int(re.search('VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1])
 before = peak()
-convert.import_run(*sys.argv[1:], with_tokenizer=False)
+if sys.argv[1] == 'export':
+  convert.export_run(*sys.argv[2:])
+else:
+  convert.import_run(*sys.argv[1:], with_tokenizer=False)
 print(peak() - before)
 """
 
@@ -105,6 +110,10 @@ def test_import_takes_little_more_memory_than_the_file(form, dtype, tmp_path):
   size = write(tmp_path / 'folder', form, dtype, V=50_257, T=1024, D=768, H=12, N=N)
   arguments = [sys.executable, '-c', PROGRAM, str(tmp_path / 'folder'), str(tmp_path / 'run')]
   assert int(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout) < 1.3 * size
+  if form == 'whole':
+    arguments = [sys.executable, '-c', PROGRAM, 'export', str(tmp_path / 'run'), str(tmp_path / 'out')]
+    used = int(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout)
+    assert used < 1.3 * (tmp_path / 'out' / 'model.safetensors').stat().st_size
 
 
 @pytest.mark.parametrize('dtype', ['float16', ml_dtypes.bfloat16])
