@@ -1265,6 +1265,7 @@ BATCHING_CHANGES: dict = {
   ('texts', 'both_orders'): ({}, True),
   ('texts', 'second_length'): ({}, 2),
   ('texts', 'empty_second'): None,  # no text is empty here
+  ('texts', 'truncation'): None,  # no two texts are truncated together here; tests/runs/rows_test.py
   ('texts', 'buckets'): ({}, (24, 48)),
   ('texts', 'packed'): ({}, True),
   ('translation', 'tokens'): ({}, 128),

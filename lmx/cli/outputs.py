@@ -21,7 +21,7 @@ OUTPUTS = (
 # Options that name files to read; some take several with commas between.
 INPUTS = (
   *('input', 'reference', 'alignments', 'dictionary', 'vectors', 'analogies', 'similarity', 'masks', 'report'),
-  *('combine', 'context', 'pairs', 'subset_file', 'seen_text'),
+  *('combine', 'context', 'pairs', 'subset_file', 'seen_text', 'card'),
 )
 FOLDERS = ('workdir', 'workdirs', 'folders', 'to', 'source', 'ensemble', 'beside', 'masks', 'save')
 LISTS = (

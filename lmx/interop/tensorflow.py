@@ -108,7 +108,9 @@ def read(directory: Any) -> Folder:
 
 
 def _gpt2(directory: pathlib.Path, hparams: Mapping[str, Any]) -> Folder:
-  fields = gpt2.fields(_NO_DROPOUT | {_HPARAMS.get(name, name): value for name, value in hparams.items()})
+  theirs = _NO_DROPOUT | {_HPARAMS.get(name, name): value for name, value in hparams.items()}
+  integer(theirs, 'vocab_size')  # the only size without a default in model.py
+  fields = gpt2.fields(theirs)
   variables, unused = read_variables(directory)
   names, repeats = unique(variables, lambda name: rename(name, _GPT2_NAMES))
   tensors = {name: variables[v][0] if v.endswith('/w') else variables[v] for name, v in names.items()}
@@ -139,6 +141,8 @@ def _bert(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
 
 def _xlnet(directory: pathlib.Path, theirs: Mapping[str, Any]) -> Folder:
   settings = {'vocab_size' if name == 'n_token' else name: value for name, value in theirs.items()} | {'mem_len': None}
+  for size in ('vocab_size', 'n_layer', 'd_model', 'n_head', 'd_inner'):  # XLNetConfig has no defaults
+    integer(settings, size)
   if settings.setdefault('ff_activation', 'gelu') == 'gelu':
     settings['ff_activation'] = 'gelu_new'
   fields = xlnet.fields(settings) | {'fidelity': 'released', 'untie': bool(settings.get('untie_r'))}

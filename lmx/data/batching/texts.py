@@ -82,6 +82,11 @@ class Config(bucketed.Config):
     check_choice('data.batching.empty_second', self.empty_second, ('dropped', 'marked'))
     check_choice('data.batching.truncation', self.truncation, ('released', 'tokenizers'))
     check_least('data.batching', self, second_length=0)
+    if self.second_length and self.truncation != 'released':
+      raise InputError(
+        f'data.batching.truncation: got "{self.truncation}" with data.batching.second_length; expected "released"; '
+        'omit one of the two'
+      )
 
 
 def check(data: Any) -> None:
