@@ -77,11 +77,13 @@ def push(to: str, write: Callable[[str], list[str]], private: bool = False, over
 
 def _target(to: str) -> _Target:
   """Return the branch of an address; raise InputError without a valid name or a token."""
-  library, _ = hub.library(to)
+  library, errors = hub.library(to)
+  from huggingface_hub.utils import validate_repo_id
+
   name, separator, branch = to.removeprefix(hub.PREFIX).partition('@')
   try:
-    library.utils.validate_repo_id(name)
-  except library.errors.HFValidationError as error:
+    validate_repo_id(name)
+  except errors.HFValidationError as error:
     raise InputError(f'--to: got {to}; expected hub:NAME or hub:NAME@BRANCH ({hub.short(error)})') from None
   if separator and not branch:
     raise InputError(f'--to: got {to}; expected a branch after @; omit @ for {hub.BRANCH}')

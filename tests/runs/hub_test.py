@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import json
 import re
+import subprocess
 import sys
 import threading
 
@@ -288,6 +289,12 @@ def test_other_files_are_kept_unless_the_user_overwrites(server, run, capsys):
   assert {'LICENSE', 'model.safetensors'} <= server.repo.keys() and 'pytorch_model.bin' not in server.repo
   commit = json.loads(server.posts[-1][2].splitlines()[0])
   assert commit['value']['parentCommit'] == 'd' * 40  # a commit made meanwhile is not overwritten
+
+
+def test_name_is_checked_by_a_process_that_imported_nothing_else():
+  command = "from lmx.runs import hub_upload; hub_upload._target('hub:some/new/name')"
+  found = subprocess.run([sys.executable, '-c', command], capture_output=True, text=True)
+  assert 'InputError: --to: got hub:some/new/name; expected hub:NAME' in found.stderr
 
 
 def test_token_and_options_are_checked_before_any_work(server, run, tmp_path, monkeypatch, capsys):
