@@ -26,7 +26,7 @@ import numpy as np
 
 from lmx import documents
 from lmx.errors import InputError
-from lmx.interop import fastai_classifier, huggingface, salesforce, torch_file
+from lmx.interop import fastai_classifier, huggingface, mapped, salesforce, torch_file
 from lmx.interop.huggingface.entry import fields_of
 from lmx.interop.huggingface.folder import CONFIG, Folder, whole
 from lmx.interop.huggingface.word_vocabulary import Vocabulary
@@ -241,7 +241,7 @@ def _renamed(tensors: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], 
   for name, x in found.items():
     plain = name.replace('.module.', '.')
     reason = 'repeats encoder.weight' if name in _COPIES else 'what DropConnect left of it' if plain in raw else ''
-    if name in _COPIES and not np.array_equal(x, found.get('encoder.weight', x), equal_nan=True):
+    if name in _COPIES and not mapped.are_equal(x, found.get('encoder.weight', x)):
       raise InputError(f'{name}: got other values than encoder.weight; expected a copy')
     if reason:
       unused.append(Row(UNUSED, original[name], x.shape, x.dtype.name, reason))
@@ -259,7 +259,7 @@ def _sizes(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
   N, cell = max(numbers, default=0) + 1, 'qrnn' if any('.linear.' in name for name in tensors) else 'lstm'
   outputs = [_outputs(tensors, i, cell) for i in (0, N - 1)]
   decoder, table = tensors.get('decoder.weight'), tensors['encoder.weight']
-  tied = decoder is None or np.array_equal(decoder, table, equal_nan=True)
+  tied = decoder is None or mapped.are_equal(decoder, table)
   if decoder is not None and not tied and (decoder.shape != (V, outputs[0]) or outputs[0] != outputs[1]):
     what = 'other values than encoder.weight' if decoder.shape == table.shape else f'shape {decoder.shape}'
     raise InputError(

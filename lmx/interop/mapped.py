@@ -118,11 +118,14 @@ def copy(x: np.ndarray) -> np.ndarray:
 
 
 def are_equal(x: np.ndarray, y: np.ndarray) -> bool:
-  """Return True if two arrays have the same shape and values; NaN equals NaN."""
+  """Return True if two arrays have the same shape and values; NaN equals NaN. Their memory is freed."""
   if x.shape != y.shape:
     return False
   has_nan = x.dtype.kind not in 'OSU'
-  return all(np.array_equal(one, other, equal_nan=has_nan) for one, other in _together(x, y))
+  equal = all(np.array_equal(one, other, equal_nan=has_nan) for one, other in _together(x, y))
+  release(x)
+  release(y)
+  return equal
 
 
 def is_mapped(x: Any) -> bool:

@@ -64,10 +64,7 @@ def unique(
 
 def repeated(name: str, x: np.ndarray, other: str, y: np.ndarray) -> Row:
   """Return the row of a tensor that is unused because it repeats another; raise InputError if the two differ."""
-  is_equal = mapped.are_equal(x, y)
-  mapped.release(x)
-  mapped.release(y)
-  if not is_equal:
+  if not mapped.are_equal(x, y):
     raise InputError(
       f'tensors "{other}" and "{name}": got other values in each; expected one of the two, because both are the same '
       'parameter; remove the one that is not meant'

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from lmx.errors import InputError
-from lmx.interop import tensorflow, torch_file
+from lmx.interop import mapped, tensorflow, torch_file
 from lmx.interop.huggingface import transformer_xl as layout
 from lmx.interop.huggingface import word_vocabulary
 from lmx.interop.huggingface.entry import Tensors, fields_of, show
@@ -189,11 +189,11 @@ def _of_torch(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]
   sizes |= {'clamp_len': state.get('clamp_len', -1), 'same_length': state.get('same_length', False)}
   sizes |= {'sample_softmax': state.get('sample_softmax', -1), 'vocab_size': state.get('n_token')}
   cutoffs = list(parts['crit'].state.get('cutoffs', []))[:-1] if parts.get('crit') else []
-  projection = lambda name, i: tensors.get(f'{name}.{i}', ())
+  projection = lambda name, i: tensors.get(f'{name}.{i}', np.zeros(0))
   ties = []
   for i in range(len(cutoffs) + 1):
     of_input = projection('transformer.word_emb.emb_projs', 0 if sizes['div_val'] == 1 else i)
-    ties.append(np.array_equal(projection('crit.out_projs', i), of_input))
+    ties.append(mapped.are_equal(projection('crit.out_projs', i), of_input))
   sizes['tie_word_embeddings'] = _are_tied(tensors)
   rates = {'dropout': parts['drop'].state.get('p', 0.1) if parts.get('drop') else 0.1}
   first = parts['layers'].state['_modules']['0'].state['_modules']['dec_attn'].state
@@ -208,8 +208,8 @@ def _of_torch(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]
 def _are_tied(tensors: Tensors) -> bool:
   """Return True unless an output matrix differs from its table, as after training with --not_tied."""
   tables = {name: x for name, x in tensors.items() if re.fullmatch(r'crit\.out_layers\.[0-9]+\.weight', name)}
-  of_input = lambda name: tensors.get(name.replace('crit.out_layers', 'transformer.word_emb.emb_layers'), ())
-  return all(np.array_equal(x, of_input(name), equal_nan=True) for name, x in tables.items())
+  of_input = lambda name: tensors.get(name.replace('crit.out_layers', 'transformer.word_emb.emb_layers'), np.zeros(0))
+  return all(mapped.are_equal(x, of_input(name)) for name, x in tables.items())
 
 
 def _with_vocabulary(folder: Folder, path: pathlib.Path, name: str) -> Folder:

@@ -17,10 +17,11 @@ import pytest
 import safetensors.numpy
 
 from lmx.checkpoint import orbax_format
-from lmx.interop import huggingface
+from lmx.interop import awd_lstm, huggingface, mem_transformer, transformer_xl
 from lmx.interop.huggingface import gpt2
 from lmx.models import registry
 from lmx.runs import convert, restore
+from tests import drawn
 from tests.interop import torch_files
 
 PROGRAM = """
@@ -100,6 +101,27 @@ def test_one_tensor_is_in_memory_at_a_time(form, dtype, tmp_path, monkeypatch):
     tracemalloc.stop()
   assert len(seen) == len(entries) // 5 > 3 and max(seen) == 0  # of those before nothing is left
   assert before > size and more < 0.3 * size  # the parameters are not copied
+
+
+@pytest.mark.skipif(not pathlib.Path('/proc/self/smaps').exists(), reason='needs Linux')
+@pytest.mark.parametrize('name', ['transformer_xl', 'awd_lstm'])
+def test_repeated_tensors_of_a_release_are_compared_in_blocks(name, tmp_path):
+  """The input and the output table are two tensors of a file, and fastai's copy is a third."""
+  sizes = dict(F=8, H=2, M=4, fidelity='pytorch') if name == 'transformer_xl' else dict(E=64)
+  cfg = registry.get(name).Config(**dict(V=80_000, D=64, N=1) | sizes)
+  params = {'model': jax.tree.map(lambda x: np.zeros(x.shape, np.float32), drawn.shapes(registry.get(name).init, cfg))}
+  if name == 'transformer_xl':
+    mem_transformer.write(tmp_path / 'to', cfg, params, [], False)
+  else:
+    awd_lstm.write(tmp_path / 'to', cfg, params, [], False)
+  tracemalloc.start()
+  try:
+    folder = {'transformer_xl': transformer_xl, 'awd_lstm': awd_lstm}[name].read(tmp_path / 'to')
+    more = tracemalloc.get_traced_memory()[1]
+  finally:
+    tracemalloc.stop()
+  assert resident(tmp_path / 'to') < 1 << 20 and more < 4 * cfg.V * cfg.D  # bytes of a table
+  assert folder.fields['tied']
 
 
 @pytest.mark.slow

@@ -128,8 +128,6 @@ def _canonical(layout: ModuleType, cfg: Any, tensors: Tensors) -> _Named:
       )
     reason = f'repeats {given[tied.source]}' if tied.checked else f'{given[tied.source]} is computed with'
     unused.append(_row(UNUSED, given[tied.name], copy, reason))
-    mapped.release(copy)
-    mapped.release(renamed[tied.source])
   for pattern, content in layout.BUFFERS.items():
     for name in [name for name in renamed if re.fullmatch(pattern, name)]:
       buffer = renamed.pop(name)
