@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import pathlib
 import re
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ import numpy as np
 
 from lmx import documents
 from lmx.errors import InputError
-from lmx.interop import fastai_classifier, huggingface, mapped, salesforce, torch_file
+from lmx.interop import fastai_classifier, huggingface, mapped, salesforce, torch_file, torch_modules
 from lmx.interop.huggingface.entry import fields_of
 from lmx.interop.huggingface.folder import CONFIG, Folder, whole
 from lmx.interop.huggingface.word_vocabulary import Vocabulary
@@ -75,6 +76,7 @@ def read(directory: Any) -> Folder:
   with fields_of(path):
     tensors, fields, names, unused = _contents(content)
     fields = (dict(_RATES) if released else {}) | fields | _sizes(tensors)
+    _check_modules(content, fields)
   V = fields['V']
   if not released and 'cutoffs' not in fields and V > _WHOLE:
     raise InputError(
@@ -222,6 +224,21 @@ def _dropouts(model: Any) -> dict[str, Any]:
     one for layer in layers for one in (layer, _parts(layer).get('linear')) if 'module' in _parts(one)
   ]
   return fields | {'dropout_weight': wrapped[0].state.get('dropout', 0.0) if wrapped else 0.0}
+
+
+def _check_modules(content: Any, fields: Mapping[str, Any]) -> None:
+  """Raise InputError if modules of salesforce compute something else than the fields do."""
+  modules: list[Any] = list(content) if isinstance(content, (list, tuple)) else [content]
+  if not isinstance(modules[0], torch_file.Foreign) or fastai_classifier.is_learner(content):
+    return
+  first = _parts(_parts(modules[0]).get('rnns')).get('0')
+  is_wrapped = fields['cell'] == 'lstm' and 'module' in _parts(first)  # whatever its rate is
+  rates = dict.fromkeys(('dropout_output', 'dropout_hidden', 'dropout_input', 'dropout_embedding'), 0.0)
+  settings = {'cutoffs': (), **rates, **fields, 'dropout_weight': float(is_wrapped)}
+  cfg = types.SimpleNamespace(**settings)
+  for theirs, ours in zip(modules, salesforce.modules(cfg, huggingface.empty('awd_lstm', cfg)), strict=False):
+    if theirs is modules[0] or 'splits' in theirs.state:  # a whole softmax may have another loss
+      torch_modules.check(theirs, ours)
 
 
 def _parts(module: Any) -> Mapping[str, Any]:

@@ -54,7 +54,7 @@ def write(directory: Any, cfg: Any, params: Mapping[str, Any], symbols: Sequence
         f'model.{field}: got {getattr(cfg, field)!r}; expected {expected}; the PyTorch program of '
         'kimiyoung/transformer-xl supports no others'
       )
-  contents: dict[str, Any] = {MODEL: _model(cfg, huggingface.lazy('transformer_xl', cfg, params))}
+  contents: dict[str, Any] = {MODEL: model(cfg, huggingface.lazy('transformer_xl', cfg, params))}
   if symbols:
     contents[CACHE] = _corpus(symbols, lower_case)
   with whole(directory) as part:
@@ -63,8 +63,8 @@ def write(directory: Any, cfg: Any, params: Mapping[str, Any], symbols: Sequence
   return sorted(contents)
 
 
-def _model(cfg: Any, tensors: Mapping[str, Lazy]) -> Foreign:
-  """Return a MemTransformerLM."""
+def model(cfg: Any, tensors: Mapping[str, Lazy]) -> Foreign:
+  """Return a MemTransformerLM with tensors of huggingface/transformer_xl.py."""
   tensors = {name.removeprefix(layout.PREFIX): x for name, x in tensors.items()}
   for name in ('crit.cluster_weight', 'crit.cluster_bias'):  # cluster i is the i-th from the end
     if name in tensors:

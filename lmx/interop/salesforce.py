@@ -26,11 +26,21 @@ def files(cfg: Any, tensors: Mapping[str, Lazy], words: Sequence[str]) -> dict[s
     tensors: tensors of huggingface/awd_lstm.py by name.
     words: the words; [] writes no dictionary.
   """
-  parameters = {name: Foreign('torch._utils._rebuild_parameter', (x, True, {})) for name, x in tensors.items()}
-  if cfg.tied:
-    parameters['decoder.weight'] = parameters['encoder.weight']
+  parameters = _parameters(cfg, tensors)
   content = {'lmx.pt': [_model(cfg, parameters), _criterion(cfg, parameters), _optimizer(parameters)]}
   return content | ({'corpus.lmx.data': _corpus(words)} if words else {})
+
+
+def modules(cfg: Any, tensors: Mapping[str, Lazy]) -> tuple[Foreign, Foreign]:
+  """Return (RNNModel, SplitCrossEntropyLoss) as `files` writes them."""
+  parameters = _parameters(cfg, tensors)
+  return _model(cfg, parameters), _criterion(cfg, parameters)
+
+
+def _parameters(cfg: Any, tensors: Mapping[str, Lazy]) -> dict[str, Foreign]:
+  """Return the parameters by name; the tied one is the same object."""
+  parameters = {name: Foreign('torch._utils._rebuild_parameter', (x, True, {})) for name, x in tensors.items()}
+  return parameters | ({'decoder.weight': parameters['encoder.weight']} if cfg.tied else {})
 
 
 def _model(cfg: Any, parameters: Mapping[str, Foreign]) -> Foreign:

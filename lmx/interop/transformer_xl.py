@@ -18,13 +18,14 @@ from __future__ import annotations
 import functools
 import pathlib
 import re
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lmx.errors import InputError
-from lmx.interop import mapped, tensorflow, torch_file
+from lmx.interop import huggingface, mapped, mem_transformer, tensorflow, torch_file, torch_modules
 from lmx.interop.huggingface import transformer_xl as layout
 from lmx.interop.huggingface import word_vocabulary
 from lmx.interop.huggingface.entry import Tensors, fields_of, show
@@ -200,9 +201,14 @@ def _of_torch(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]
   lnorm = {'pre_lnorm': first.get('pre_lnorm', False)}
   if (dropatt := first['_modules'].get('dropatt')) is not None:
     rates['dropatt'] = dropatt.state.get('p', 0.0)
+  if (norm := first['_modules'].get('layer_norm')) is not None and 'eps' in norm.state:
+    lnorm['layer_norm_epsilon'] = norm.state['eps']
   with fields_of(path):
     fields = layout.fields({**sizes, **rates, **lnorm, 'cutoffs': cutoffs, 'untie_r': False, 'tie_projs': ties})
-  return fields | {'fidelity': 'pytorch'}, tensors, names, repeats
+    fields['fidelity'] = 'pytorch'
+    cfg = types.SimpleNamespace(**fields)
+    torch_modules.check(module, mem_transformer.model(cfg, huggingface.empty('transformer_xl', cfg)))
+  return fields, tensors, names, repeats
 
 
 def _are_tied(tensors: Tensors) -> bool:

@@ -63,23 +63,79 @@ def write_fastai(folder, tensors, itos=ITOS, name='lstm_fwd'):
   return str(folder)
 
 
+def torch_module(name, parameters=(), children=(), **attributes):
+  """A module of a class that only the file has."""
+  own = {'_parameters': dict(parameters), '_buffers': {}, '_modules': dict(children)}
+  return torch_files.foreign(name, **attributes, **own)
+
+
 def salesforce_modules(tensors, splits=(), drop=0.3):
   """[RNNModel, SplitCrossEntropyLoss] with each LSTM in a WeightDrop, which keeps a bound method in it."""
   rnns = {}
   for i in range(N):
     mine = {name[7:]: x for name, x in tensors.items() if name.startswith(f'rnns.{i}.')}
     raw = mine.pop('weight_hh_l0')
-    module = torch_files.Module({**mine, 'weight_hh_l0_raw': raw, 'weight_hh_l0': np.zeros_like(raw)})
-    rnns[str(i)] = torch_files.Module({}, {'module': module}, dropout=drop)
+    mine |= {'weight_hh_l0_raw': raw, 'weight_hh_l0': np.zeros_like(raw)}
+    module = torch_module('torch.nn.modules.rnn.LSTM', mine, batch_first=False)
+    rnns[str(i)] = torch_module('weight_drop.WeightDrop', {}, {'module': module}, dropout=drop, variational=False)
     module.flatten_parameters = types.MethodType(torch_files.Module.__init__, rnns[str(i)])
   children = {
-    'encoder': torch_files.Module({'weight': tensors['encoder.weight']}),
-    'rnns': torch_files.Module({}, rnns),
-    'decoder': torch_files.Module({'weight': tensors['decoder.weight'], 'bias': tensors['decoder.bias']}),
+    'encoder': torch_module('torch.nn.Embedding', {'weight': tensors['encoder.weight']}, max_norm=None),
+    'rnns': torch_module('torch.nn.ModuleList', {}, rnns),
+    'decoder': torch_module('torch.nn.Linear', {n: tensors[f'decoder.{n}'] for n in ('weight', 'bias')}),
   }
   model = torch_files.Module({}, children, dropout=0.4, dropoute=0.1, dropouth=0.2, dropouti=0.65)
   tails = {name.split('.')[1]: x for name, x in tensors.items() if name.startswith('criterion.')}
-  return [model, torch_files.Module(tails, splits=[0, *splits, 100_000_000])]
+  ends = [0, *splits, 100_000_000]
+  return [model, torch_module('splitcross.SplitCrossEntropyLoss', tails, splits=ends, nsplits=len(ends) - 1)]
+
+
+def qrnn_modules(**attributes):
+  """RNNModel of one layer, a QRNNLayer of window 2."""
+  draw = np.random.default_rng(0).normal
+  table, own = draw(size=(V, E)), {'weight_raw': draw(size=(3 * E, 2 * E)), 'bias': draw(size=3 * E)}
+  linear = torch_module('weight_drop.WeightDrop', {}, {'module': torch_module('torch.nn.Linear', own)}, dropout=0.1)
+  layer = torch_module('torchqrnn.qrnn.QRNNLayer', {}, {'linear': linear}, window=2, **attributes)
+  children = {
+    'encoder': torch_module('torch.nn.Embedding', {'weight': table}),
+    'rnns': torch_module('torch.nn.ModuleList', {}, {'0': layer}),
+    'decoder': torch_module('torch.nn.Linear', {'weight': table, 'bias': draw(size=V)}),
+  }
+  return torch_files.Module({}, children, rnn_type='QRNN')
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'zoneout': 0.1}, '"rnns.0.zoneout": got 0.1; expected 0'),
+    ({'save_prev_x': False}, '"rnns.0.save_prev_x": got False'),
+    ({'output_gate': False}, '"rnns.0.output_gate": got False'),
+    ({}, ''),
+  ],
+)
+def test_layers_that_compute_something_else_are_rejected(tmp_path, changes, message):
+  torch_files.save(
+    tmp_path / 'x.pt', qrnn_modules(**{'zoneout': 0, 'save_prev_x': True, 'output_gate': True, **changes})
+  )
+  if not message:
+    assert awd_lstm.read(tmp_path).fields['cell'] == 'qrnn'
+    return
+  with pytest.raises(InputError, match=f'x.pt: attribute {message}'):
+    awd_lstm.read(tmp_path)
+
+
+def test_other_modules_of_salesforce_are_rejected(tmp_path):
+  model, criterion = salesforce_modules(lstm_tensors())
+  encoder, drop = model._modules['encoder'], model._modules['rnns']._modules['1']
+  for part, name, value in ((encoder, 'max_norm', 0.5), (drop, 'variational', True), (criterion, 'nsplits', 3)):
+    old = getattr(part, name)
+    setattr(part, name, value)
+    torch_files.save(tmp_path / 'x.pt', [model, criterion])
+    with pytest.raises(InputError, match=f'{name}": got {value}; expected {old}'):
+      awd_lstm.read(tmp_path)
+    setattr(part, name, old)
+  torch_files.save(tmp_path / 'x.pt', [model, criterion])
+  assert awd_lstm.read(tmp_path).fields['cutoffs'] == ()
 
 
 def restated(tensors, tokens_BT, carry):

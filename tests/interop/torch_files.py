@@ -6,10 +6,12 @@ import contextlib
 import io
 import itertools
 import pickle
+import re
 import struct
 import sys
 import types
 import zipfile
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -37,7 +39,13 @@ def foreign(name: str, **attributes: Any) -> Any:
   return made
 
 
-def module_of(name: str, tensors: dict[str, np.ndarray], attributes: dict[str, dict[str, Any]], at: str = '') -> Any:
+def module_of(
+  name: str,
+  tensors: dict[str, np.ndarray],
+  attributes: dict[str, dict[str, Any]],
+  at: str = '',
+  classes: Mapping[str, str] = {},
+) -> Any:
   """A module saved whole with its tensors by their full names.
 
   Args:
@@ -45,16 +53,18 @@ def module_of(name: str, tensors: dict[str, np.ndarray], attributes: dict[str, d
     tensors: name -> array.
     attributes: name of a module within it, '' for itself -> further attributes.
     at: name of the module within the whole, with a point at its end.
+    classes: pattern of names of modules within it -> their class; others are torch.nn.Module.
   """
+  class_of = lambda name: next((c for pattern, c in classes.items() if re.fullmatch(pattern, name)), 'torch.nn.Module')
   beneath = lambda names: {n.removeprefix(at).partition('.')[0] for n in names if n.startswith(at) and n != at}
   direct = {n for n in beneath(tensors) if at + n in tensors}
-  children = (beneath(tensors) | beneath(f'{n}' for n in attributes)) - direct - {''}
+  children = (beneath(tensors) | beneath(attributes)) - direct - {''}
   return foreign(
     name,
     **attributes.get(at.removesuffix('.'), {}),
     _parameters={n: tensors[at + n] for n in sorted(direct)},
     _buffers={},
-    _modules={n: module_of('torch.nn.Module', tensors, attributes, f'{at}{n}.') for n in sorted(children)},
+    _modules={n: module_of(class_of(at + n), tensors, attributes, f'{at}{n}.', classes) for n in sorted(children)},
   )
 
 

@@ -168,6 +168,24 @@ def test_words_of_wikitext_end_a_line(given, tmp_path):
   assert loaded.tokenizer.encode('the dog\ncat\n').tolist() == [1, 2, 0, 3, 0]
 
 
+CLASSES = {
+  'word_emb': 'mem_transformer.AdaptiveEmbedding',
+  'crit': 'proj_adaptive_softmax.ProjectedAdaptiveLogSoftmax',
+  'pos_emb': 'mem_transformer.PositionalEmbedding',
+  r'layers\.\d': 'mem_transformer.RelPartialLearnableDecoderLayer',
+  r'.*\.dec_attn': 'mem_transformer.RelPartialLearnableMultiHeadAttn',
+  r'.*\.pos_ff': 'mem_transformer.PositionwiseFF',
+  r'.*\.CoreNet': 'torch.nn.modules.container.Sequential',
+  r'.*_projs': 'torch.nn.modules.container.ParameterList',
+  r'(.*_)?layers': 'torch.nn.modules.container.ModuleList',
+  r'word_emb\.emb_layers\.\d': 'torch.nn.modules.sparse.Embedding',
+  r'.*_net|crit\.out_layers\.\d|.*CoreNet\.[03]': 'torch.nn.modules.linear.Linear',
+  r'.*\.layer_norm': 'torch.nn.modules.normalization.LayerNorm',
+  r'.*drop(att)?': 'torch.nn.modules.dropout.Dropout',
+  r'.*CoreNet\.1': 'torch.nn.modules.activation.ReLU',
+}
+
+
 def module(cfg, params, **changes):
   """A MemTransformerLM as torch.save writes it whole."""
   tensors = huggingface.to_hf('transformer_xl', cfg, {'model': params})
@@ -179,10 +197,17 @@ def module(cfg, params, **changes):
   parts = {
     'crit': {'cutoffs': [*cfg.cutoffs, cfg.V]},
     'drop': {'p': 0.1},
-    'layers.0.dec_attn': {'pre_lnorm': settings.pop('pre_lnorm', False)},
+    'word_emb': {'emb_scale': cfg.D**0.5},
     'layers.0.dec_attn.dropatt': {'p': 0.2},
   }
-  return torch_files.module_of('mem_transformer.MemTransformerLM', tensors, {'': settings, **parts})
+  for i in range(cfg.N):
+    parts[f'layers.{i}.dec_attn'] = {'pre_lnorm': False, 'scale': (cfg.D // cfg.H) ** -0.5}
+    parts[f'layers.{i}.pos_ff.CoreNet.1'] = {'inplace': True}
+    parts |= {f'layers.{i}.{part}.layer_norm': {'eps': cfg.eps or 1e-5} for part in ('dec_attn', 'pos_ff')}
+  for name, own in settings.pop('attributes', {}).items():
+    parts[name] = parts.get(name, {}) | own
+  classes = settings.pop('classes', {}) | CLASSES
+  return torch_files.module_of('mem_transformer.MemTransformerLM', tensors, {'': settings, **parts}, '', classes)
 
 
 TORCH = dict(fidelity='pytorch', untie=False, M=6, clamp=5)
@@ -192,7 +217,7 @@ TORCH = dict(fidelity='pytorch', untie=False, M=6, clamp=5)
   'sizes',
   [
     dict(div_val=2, tie_projections='but_first'),
-    dict(cutoffs=(), same_length=True),
+    dict(cutoffs=(), same_length=True, eps=0.01),
     dict(E=4, tie_projections='head'),
     dict(div_val=2, tie_projections='but_first', tied=False),
   ],
@@ -206,6 +231,7 @@ def test_modules_become_the_parameters(sizes, tmp_path):
   loaded = lmx.load(tmp_path / 'run')
   names = ('V', 'D', 'F', 'H', 'N', 'M', 'clamp', 'cutoffs', 'div_val', 'tie_projections', 'fidelity', 'same_length')
   names += ('tied',)
+  assert loaded.cfg.eps == (cfg.eps or 1e-5)
   assert [getattr(loaded.cfg, name) for name in names] == [getattr(cfg, name) for name in names]
   assert loaded.cfg.dropout_attention == 0.2 and loaded.tokenizer.encode('w0 x\n').tolist() == [2, 1, 0]
   jax.tree.map(np.testing.assert_array_equal, dict(loaded.params['model']), params)
@@ -229,7 +255,16 @@ def test_modules_of_other_models_are_not_written(changes, field, tmp_path):
   ('changes', 'message'),
   [
     ({'attn_type': 2}, 'model.pt: attn_type: got 2'),
-    ({'pre_lnorm': True}, 'pre_lnorm: got True'),
+    ({'attributes': {'layers.0.dec_attn': {'pre_lnorm': True}}}, 'pre_lnorm: got True'),
+    ({'attributes': {'layers.1.dec_attn': {'pre_lnorm': True}}}, '"layers.1.dec_attn.pre_lnorm": got True'),
+    ({'attributes': {'layers.1.pos_ff.layer_norm': {'eps': 0.1}}}, '"layers.1.pos_ff.layer_norm.eps": got 0.1'),
+    ({'attributes': {'layers.0.dec_attn': {'scale': 1.0}}}, 'model.pt: attribute "layers.0.dec_attn.scale": got 1.0'),
+    ({'attributes': {'word_emb': {'emb_scale': 1.0}}}, '"word_emb.emb_scale": got 1.0'),
+    ({'attributes': {'word_emb.emb_layers.0': {'max_norm': 0.5}}}, 'max_norm": got 0.5; expected None'),
+    ({'attributes': {'crit': {'_forward_hooks': {1: 'x'}}}}, '"crit._forward_hooks": got'),
+    ({'attributes': {'layers.1.pos_ff.CoreNet.2': {}}}, 'CoreNet.2": got class torch.nn.Module'),
+    ({'attributes': {'layers.1.gate': {}}}, 'module "layers.1.gate": got torch.nn.Module; expected none'),
+    ({'classes': {r'layers\.1\.pos_ff\.CoreNet\.1': 'torch.nn.modules.activation.GELU'}}, 'got class .*GELU; expected'),
     ({'tensors': {'layers.1.dec_attn.extra': np.zeros(3)}}, 'unknown: transformer.layers.1.dec_attn.extra'),
     ({'tensors': {'r_w_bias': np.zeros(3)}}, r'tensor "transformer.r_w_bias": got shape \(3,\)'),
   ],

@@ -276,6 +276,15 @@ def _load(entry: Entry, stored: Sequence[np.ndarray]) -> np.ndarray:
   return mapped.copy(value) if any(mapped.is_mapped(x) and np.may_share_memory(value, x) for x in stored) else value
 
 
+def empty(name: str, cfg: Any) -> dict[str, Lazy]:
+  """Return a model's tensors, constants and tied ones included, with shapes alone: their values are zeros."""
+  layout = family(name)
+  found = {n: entry.shape for entry in layout.entries(cfg) for n in entry.names}
+  found |= {n: x.shape for n, x in (layout.constants(cfg) if hasattr(layout, 'constants') else {}).items()}
+  found |= {tied.name: found[tied.source] for tied in layout.tied(cfg) if tied.source in found}
+  return {n: Lazy(shape, functools.partial(np.zeros, shape)) for n, shape in found.items()}
+
+
 def to_hf(
   name: str, cfg: Any, params: Mapping[str, Any], architecture: str = '', outputs: int = 0
 ) -> dict[str, np.ndarray]:
