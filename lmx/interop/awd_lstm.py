@@ -190,7 +190,7 @@ def _files(directory: pathlib.Path, endings: Sequence[str]) -> list[pathlib.Path
 def _contents(content: Any) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[str, str], list[Row]]:
   """Return (tensors under the names of huggingface/awd_lstm.py, fields that the file has, `Folder.names`, unused)."""
   fields: dict[str, Any] = {}
-  if isinstance(content, dict) and set(content) == {'model', 'opt'}:
+  if isinstance(content, dict) and 'model' in content and set(content) <= {'model', 'opt'}:
     content = content['model']
   if fastai_classifier.is_learner(content):
     content = torch_file.tensors(fastai_classifier.model(content))

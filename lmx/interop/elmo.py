@@ -17,6 +17,7 @@ import numpy as np
 from lmx import documents
 from lmx.errors import InputError, explain
 from lmx.interop import huggingface, mapped
+from lmx.interop.huggingface.entry import show
 from lmx.interop.huggingface.folder import CONFIG, Folder, whole
 from lmx.interop.huggingface.word_vocabulary import Vocabulary
 from lmx.types import Params
@@ -24,6 +25,14 @@ from lmx.types import Params
 OPTIONS, WEIGHTS, WORDS = 'options.json', 'weights.hdf5', 'vocab.txt'
 _FILES = ('*options.json', '*weights.hdf5')  # the release prefixes them with the name of the model
 _SPECIAL = ['<S>', '</S>', '<UNK>']  # first lines of a vocabulary
+# Section -> (options that it must have, those that it may have).
+_KNOWN = {
+  'char_cnn': (
+    ('activation', 'filters', 'embedding', 'n_characters'),
+    ('n_highway', 'max_characters_per_token'),
+  ),
+  'lstm': (('use_skip_connections', 'projection_dim', 'dim', 'n_layers'), ('cell_clip', 'proj_clip')),
+}
 _LARGEST, _LAYERS = 2**31 - 1, 1000  # upper bounds of sizes
 _RATIO, _SMALL = 8, 1 << 24  # an array has at most so many times the file's bytes, or so many bytes
 _SHORTEST, _LONGEST = 4, 1000  # bounds of max_characters_per_token
@@ -103,6 +112,8 @@ def _arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
 
   def read(dataset: Any) -> np.ndarray:
     size = path.stat().st_size
+    if dataset.dtype.kind != 'f':
+      raise InputError(f'{path}: "{dataset.name}": got type {dataset.dtype}; expected floats')
     if dataset.nbytes > max(_RATIO * size, _SMALL) or dataset.nbytes and not dataset.id.get_storage_size():
       raise InputError(
         f'{path}: "{dataset.name}": got shape {dataset.shape}, of {dataset.nbytes:,} bytes; expected its values in the '
@@ -120,6 +131,8 @@ def _arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
       names: list[str] = []
       file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
       return {name: read(file[name]) for name in names}
+  except InputError:
+    raise
   except (OSError, ValueError, TypeError, RuntimeError, KeyError) as error:
     raise InputError(f'{path}: cannot be read as HDF5 ({explain(error)}); it may be truncated') from error
 
@@ -144,20 +157,38 @@ def _words(directory: pathlib.Path) -> list[str]:
   return lines[3:]
 
 
+def _sections(options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+  """Return the options (char_cnn, lstm); raise InputError if one is missing or unknown."""
+  released = documents.read_json(options)
+  parts: list[Any] = []
+  for name, (needed, others) in _KNOWN.items():
+    part = released.get(name) if isinstance(released, dict) else None
+    if not isinstance(part, dict):
+      raise InputError(f'{options}: {name}: got {show(part)}; expected options; lmx reads an ELMo of characters alone')
+    if missing := [key for key in needed if key not in part]:
+      raise InputError(f'{options}: {name}.{missing[0]}: missing; expected the options of an ELMo release')
+    known = {*needed, *others}
+    if unknown := sorted(key for key in part if key not in known):
+      raise InputError(
+        f'{options}: {name}.{unknown[0]}: unknown; expected {", ".join(sorted(known))}; lmx reads no other'
+      )
+    parts.append(part)
+  return parts[0], parts[1]
+
+
 def _fields(options: Any) -> tuple[dict[str, Any], int]:
   """Return (fields of the Config from options.json but V, characters of a word)."""
   try:
-    released = documents.read_json(options)
-    cnn, lstm = released['char_cnn'], released['lstm']
+    cnn, lstm = _sections(options)
     fields: dict[str, Any] = {
       'filters': tuple((int(width), int(number)) for width, number in cnn['filters']),
       'characters': int(cnn['embedding']['dim']),
-      'highways': int(cnn['n_highway']),
+      'highways': int(cnn.get('n_highway') or 0),
       'cells': int(lstm['dim']),
       'projection': int(lstm['projection_dim']),
       'N': int(lstm['n_layers']),
-      'cell_clip': float(lstm['cell_clip']),
-      'proj_clip': float(lstm['proj_clip']),
+      'cell_clip': float(lstm.get('cell_clip') or 0),
+      'proj_clip': float(lstm.get('proj_clip') or 0),
     }
     skip, activation, count = lstm['use_skip_connections'], cnn['activation'], cnn['n_characters']
     letters = int(cnn.get('max_characters_per_token', 50))

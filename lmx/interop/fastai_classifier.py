@@ -259,7 +259,7 @@ def _defaults() -> tuple[dict[str, Any], dict[str, Any], str]:
   note = (
     f'seq_len ({_WINDOW}), max_len ({_POOLED:,}) and the dropout rates are the defaults of text_classifier_learner, '
     'because a .pth has none; if the classifier had others, set --config.objective.bptt and '
-    '--config.objective.pooled_length'
+    '--config.objective.pooled_length; nor has a .pth a y_range, whose sigmoid lmx does not compute'
   )
   return dict(_RATES), {'bptt': _WINDOW, 'pooled_length': _POOLED, **_HEAD_RATES}, note
 

@@ -19,10 +19,11 @@ import numpy as np
 from lmx import documents
 from lmx.errors import InputError, explain
 from lmx.interop import mapped
+from lmx.interop.huggingface.entry import show
 from lmx.interop.huggingface.folder import Folder
 
 SHAPES = 'params_shapes.json'
-_PART = r'params_([0-9]{1,9})\.npy'
+_PART = r'params_(0|[1-9][0-9]{0,8})\.npy'
 HEAD_WIDTH = 64  # 768 / 12; the files do not contain it
 _LAYER = ('attn.c_attn', 'attn.c_proj', 'ln_1', 'mlp.c_fc', 'mlp.c_proj', 'ln_2')
 
@@ -43,6 +44,8 @@ def read(directory: Any) -> Folder:
   sizes = [math.prod(shape) for shape in shapes]
   numbers = {int(match[1]): path for path in directory.iterdir() if (match := re.fullmatch(_PART, path.name))}
   paths = [numbers[i] for i in sorted(numbers)]
+  if missing := [i for i in range(len(numbers)) if i not in numbers]:
+    raise InputError(f'{directory}: params_{missing[0]}.npy: missing; expected all files up to {paths[-1].name}')
   parts = [_part(path) for path in paths]
   size = sum(part.size for part in parts)
   if size != sum(sizes):
@@ -58,7 +61,7 @@ def read(directory: Any) -> Folder:
   for name, array in zip(parts_of_layers, arrays[2:], strict=True):
     tensors[name] = array[0] if array.ndim == 3 else array
   fields = {'V': V, 'T': T, 'D': D, 'H': max(D // HEAD_WIDTH, 1), 'N': len(layers)}
-  names = {name: f'array {i}' for i, name in enumerate(tensors)}
+  names = {name: f'array {i} of {SHAPES}' for i, name in enumerate(tensors)}
   return Folder('gpt', fields, tensors, 'gpt_bpe', True, names=names)
 
 
@@ -87,9 +90,11 @@ def _cut(parts: Sequence[np.ndarray], begin: int, end: int) -> np.ndarray:
 
 def _shapes(path: pathlib.Path) -> list[tuple[int, ...]]:
   try:
-    shapes: Any = [tuple(map(int, shape)) for shape in documents.read_json(path)]
-  except (ValueError, TypeError, OverflowError) as error:
+    shapes: Any = [tuple(shape) for shape in documents.read_json(path)]
+  except (ValueError, TypeError) as error:
     raise InputError(f'{path} cannot be read ({error})') from None
+  if others := [size for shape in shapes for size in shape if type(size) is not int]:
+    raise InputError(f'{path}: got size {show(others[0])}; expected a list of shapes, each a list of whole numbers')
   if any(size < 1 for shape in shapes for size in shape):
     raise InputError(f'{path}: got a size below 1; expected the shapes of a GPT')
   if (

@@ -14,6 +14,7 @@ from lmx.interop import mapped
 
 READ, RENAMED, UNUSED, NEW = 'read', 'renamed', 'unused', 'newly initialised'
 ABSENT = ''  # file name of a zero tensor that no file has
+ROUNDED = 'a constant in half precision, which lmx computes in float32'
 _SHOWN = 6  # maximum number of non-consecutive layer indices that are listed
 
 

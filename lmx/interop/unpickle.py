@@ -27,6 +27,11 @@ from typing import Any
 
 MAGIC = 0x1950A86A20F9469CFC6C  # of the format before PyTorch 1.6: four pickles, then the values
 REFUSED = 3
+SCALARS = {  # NumPy type -> its format in struct
+  **dict(zip(('b1', 'i1', 'i2', 'i4', 'i8'), ('?', '<b', '<h', '<i', '<q'), strict=True)),
+  **dict(zip(('u1', 'u2', 'u4', 'u8'), ('<B', '<H', '<I', '<Q'), strict=True)),
+  **dict(zip(('f2', 'f4', 'f8'), ('<e', '<f', '<d'), strict=True)),
+}
 GRACE = 5  # seconds of processor time between the signal to stop and the end
 STORAGES = {  # torch class -> type of its values
   'DoubleStorage': 'float64',
@@ -181,6 +186,24 @@ def to_bytes(text: Any, encoding: Any) -> bytes:
   return text.encode('latin1')
 
 
+class Scalar(Inert):
+  """A number of NumPy of a type that is not read."""
+
+  NAME = 'numpy.core.multiarray.scalar'
+
+
+def scalar(dtype: Any, data: Any = None) -> Any:
+  """Replace numpy.core.multiarray.scalar: return a number or a text."""
+  kind = dtype.__dict__['args'][0] if isinstance(dtype, Inert) and dtype.__dict__['args'] else None
+  data = data.encode('latin1') if isinstance(data, str) else data
+  if isinstance(kind, str) and isinstance(data, bytes):
+    if kind.startswith('U'):
+      return data.decode('utf-32-le').rstrip('\0')
+    if kind in SCALARS and struct.calcsize(SCALARS[kind]) == len(data):
+      return struct.unpack(SCALARS[kind], data)[0]
+  return Scalar(dtype, data)
+
+
 def method(x: Any, name: Any) -> Any:
   """Replace getattr, by which Python 3 writes a bound method: WeightDrop keeps one in its module."""
   kind = x if isinstance(x, type) else type(x)
@@ -212,6 +235,8 @@ ALLOWED: dict[tuple[str, str], Any] = {
   ('builtins', 'print'): printed,
   ('_codecs', 'encode'): to_bytes,
   ('copyreg', '_reconstructor'): reconstruct,
+  ('numpy.core.multiarray', 'scalar'): scalar,
+  ('numpy._core.multiarray', 'scalar'): scalar,
   ('cloudpickle.cloudpickle', '_builtin_type'): lambda name: Inert,  # a type of functions saved with their code
   ('torch', 'Size'): tuple,
   ('torch._utils', '_rebuild_tensor'): rebuild_tensor,

@@ -44,7 +44,7 @@ from lmx.interop import (
 from lmx.interop.huggingface import adapter, architectures
 from lmx.interop.huggingface import folder as folders
 from lmx.interop.huggingface.entry import fields_of
-from lmx.interop.tensor_table import NEW, Row
+from lmx.interop.tensor_table import NEW, ROUNDED, Row
 from lmx.models import registry
 from lmx.reporting import run_log
 from lmx.runs import front_matter, hub, hub_upload, init, restore
@@ -246,11 +246,16 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   lines += _describe_vocabulary(folder, directory, tokenizer, run) if with_tokenizer else []
   lines += _describe_generation(folder, record)
   notes = [*folder.remarks, *[folder.note] * with_tokenizer, folder.generation.note, *read_rows.notes]
-  notes = [note for note in notes if note]
+  notes = [*filter(None, notes), *_rounded(converted.rows)]
   if new:
     notes.append(f'not in the files, so newly initialised: {_parts(row.name for row in new)}')
   rows = [*converted.rows, *folder.unused, *new]
   return Imported(run, config, params, tokenizer, record, rows, lines + _describe(folder, run), notes)
+
+
+def _rounded(rows: Iterable[Row]) -> list[str]:
+  """Return a line on the first constant that the files have in half precision."""
+  return [f'{row.name}: {row.note}' for row in rows if row.note == ROUNDED][:1]
 
 
 def _generation(folder: folders.Folder, tokenizer: Any) -> dict[str, Any]:

@@ -313,7 +313,7 @@ def test_model_of_finetune_is_read_without_its_criterion(tmp_path):
 def test_state_dict_with_untied_output(tmp_path):
   tensors = lstm_tensors(last=D)
   tensors['decoder.weight'] = np.random.default_rng(4).normal(size=(V, D)).astype(np.float32)
-  torch_files.save(tmp_path / 'model.pt', tensors)
+  torch_files.save(tmp_path / 'model.pt', {'model': tensors})
   with pytest.raises(InputError, match=r'got none'):
     convert.import_run(str(tmp_path), tmp_path / 'run')
   convert.import_run(str(tmp_path), tmp_path / 'run', with_tokenizer=False)

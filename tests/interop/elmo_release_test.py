@@ -184,7 +184,10 @@ def changed(**parts) -> dict:
     (changed(lstm={'dim': 12}), r'Cell0/LSTMCell/W_0 is \(12, 44\), not \(12, 48\)'),
     (changed(lstm={'n_layers': 3}), 'missing: RNN_0/RNN/MultiRNNCell/Cell2/LSTMCell/W_0, '),
     (changed(char_cnn={'max_characters_per_token': 1}), 'max_characters_per_token: got 1'),
-    ({'lstm': {}}, 'not the options of an ELMo release'),
+    ({'lstm': {}}, 'options.json: char_cnn: got None; expected options; lmx reads an ELMo of characters'),
+    (changed(lstm={'foo': 3}), 'options.json: lstm.foo: unknown; expected cell_clip'),
+    (changed(char_cnn={'foo': 3}), 'options.json: char_cnn.foo: unknown'),
+    ({**OPTIONS, 'lstm': {'dim': 11}}, 'options.json: lstm.use_skip_connections: missing'),
     (changed(lstm={'n_layers': 2**70}), 'N: got 1180591620717411303424'),
     (changed(lstm={'dim': float('inf')}), 'not the options of an ELMo release'),
     (changed(char_cnn={'filters': [[-1, 4]]}), 'expected positive widths'),
@@ -206,6 +209,20 @@ def test_arrays_without_values_in_the_file_are_reported(tmp_path, options, shape
     file.create_dataset('char_embed', shape=shape, dtype='<f4', **options | chunks)
   with pytest.raises(InputError, match=r'"/char_embed": got shape \(.*; expected its values in the file'):
     interop.read(tmp_path)
+
+
+@pytest.mark.parametrize('dtype', ['int32', 'complex64', 'S4'])
+def test_arrays_of_no_floats_are_rejected(tmp_path, dtype):
+  write(tmp_path, random_weights() | {'CNN_proj/b_proj': np.ones(6, dtype)})
+  with pytest.raises(InputError, match=r'"/CNN_proj/b_proj": got type .*; expected floats'):
+    interop.read(tmp_path)
+
+
+def test_options_without_clips_have_none(tmp_path):
+  """As bilm-tf reads them."""
+  lstm = {name: value for name, value in OPTIONS['lstm'].items() if name != 'cell_clip'}
+  cfg, _ = read(tmp_path, random_weights(), {**OPTIONS, 'lstm': lstm})
+  assert (cfg.cell_clip, cfg.proj_clip) == (0.0, 0.7)
 
 
 def test_compressed_arrays_are_read(tmp_path):

@@ -128,7 +128,9 @@ def test_settings_of_a_learner_and_of_a_file_without_them(tmp_path):
   ):
     folder = write(tmp_path / str(wanted[0]), *parts)
     assert convert.is_importable(folder)
-    run = convert.read(folder, tmp_path / 'run').run
+    imported = convert.read(folder, tmp_path / 'run')
+    run = imported.run
+    assert any('nor has a .pth a y_range' in note for note in imported.notes) == (parts[0] is not None)
     options = run.objective
     found = (options.bptt, options.pooled_length, options.dropout_pooled, options.dropout_head)
     assert (*found, *(getattr(run.model, f'dropout_{name}') for name in rates)) == wanted

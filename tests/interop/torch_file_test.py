@@ -263,3 +263,12 @@ def test_written_file_round_trips(tmp_path):
   assert found['é']['b'][1] == 'x'
   torch_file.write(tmp_path / 'x.pkl', ['one', 'zwei', 'три'])
   assert torch_file.read(tmp_path / 'x.pkl') == ['one', 'zwei', 'три']
+
+
+def test_scalars_of_numpy_are_numbers_and_texts(tmp_path):
+  values = [np.int64(-3), np.uint8(200), np.float32(0.5), np.float64(0.1), np.bool_(True), np.str_('né')]
+  for protocol in (2, 4):
+    (tmp_path / 'x.pkl').write_bytes(torch_files.pickled(values, protocol))
+    found = torch_file.read(tmp_path / 'x.pkl')
+    assert found == [-3, 200, 0.5, 0.1, True, 'né']
+    assert [type(x) for x in found] == [int, int, float, float, bool, str]

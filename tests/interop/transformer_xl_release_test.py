@@ -275,6 +275,20 @@ def test_other_modules_are_reported(changes, message, tmp_path):
     convert.import_run(str(tmp_path), tmp_path / 'run', with_tokenizer=False)
 
 
+def test_a_constant_in_half_precision_is_noted_and_another_one_rejected(tmp_path):
+  cfg, params = made(**TORCH)
+  exact = 10_000.0 ** -(np.arange(D // 2) / (D // 2))
+  notes = {}
+  for dtype in (np.float32, np.float16):
+    torch_files.save(tmp_path / 'model.pt', module(cfg, params, tensors={'pos_emb.inv_freq': exact.astype(dtype)}))
+    notes[dtype] = convert.read(str(tmp_path), tmp_path / 'run', with_tokenizer=False).notes
+  assert notes[np.float32] == []
+  assert notes[np.float16] == ['pos_emb.inv_freq: a constant in half precision, which lmx computes in float32']
+  torch_files.save(tmp_path / 'model.pt', module(cfg, params, tensors={'pos_emb.inv_freq': exact.astype('f') + 0.005}))
+  with pytest.raises(InputError, match='inv_freq: got other values than the constant'):
+    convert.read(str(tmp_path), tmp_path / 'run', with_tokenizer=False)
+
+
 def test_other_files_are_reported(given, tmp_path):
   cfg, params = made(cutoffs=())
   given(variables(cfg, params))

@@ -568,7 +568,10 @@ def test_gpt_as_released(made, tmp_path):
   settings = ['model.H=2']  # the files do not have it, and heads of 64 are wider
   rows = convert.read(str(folder), tmp_path / 'run', settings).rows
   renamed = {row.name: row.note for row in rows if row.status == tensor_table.RENAMED}
-  assert len(renamed) == len(rows) == 26 and renamed['array 14'] == 'transformer.h.1.attn.c_attn.weight'
+  assert (
+    len(renamed) == len(rows) == 26
+    and renamed['array 14 of params_shapes.json'] == 'transformer.h.1.attn.c_attn.weight'
+  )
   convert.import_run(str(folder), tmp_path / 'run', settings)
   run = lmx.load(tmp_path / 'run')
   assert run.cfg == cfg
@@ -579,11 +582,22 @@ def test_gpt_as_released(made, tmp_path):
     (folder / 'params_3.npy').write_bytes(whole[:size])
     with pytest.raises(InputError, match=r'params_3.npy cannot be read \(.*\)'):
       convert.import_run(str(folder), tmp_path / 'again')
-  (folder / 'params_3.npy').unlink()
+  (folder / 'params_3.npy').write_bytes(whole)
+  for other in ('params_13.npy', 'params_03.npy'):  # one after the last; one of another number
+    (folder / 'params_3.npy').rename(folder / other)
+    with pytest.raises(InputError, match='params_3.npy: missing; expected all files up to'):
+      convert.import_run(str(folder), tmp_path / 'again')
+    (folder / other).rename(folder / 'params_3.npy')
+  (folder / 'params_10.npy').unlink()
   with pytest.raises(InputError, match='got .* numbers in 10 files params_'):
     convert.import_run(str(folder), tmp_path / 'again')
   np.save(folder / 'params_x.npy', np.zeros(2))  # no part of the release
-  bad = (('[[-1, 8]]', 'size below 1'), ('[' * 100_000, 'nested too deep'), ('[[Infinity]]', 'cannot be read'))
+  bad = (('[[-1, 8]]', 'size below 1'), ('[' * 100_000, 'nested too deep'), ('[[Infinity]]', 'got size inf'))
+  bad += (
+    ('[[20.5, 8]]', 'json: got size 20.5; expected'),
+    ('{"model": [1]}', "json: got size 'm'"),
+    ('[1]', 'cannot be'),
+  )
   for text, words in bad:
     (folder / 'params_shapes.json').write_text(text)
     with pytest.raises(InputError, match=words):

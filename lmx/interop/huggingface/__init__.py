@@ -45,9 +45,9 @@ from lmx.interop.huggingface import (
   transformer_xl,
   xlnet,
 )
-from lmx.interop.huggingface.entry import Entry, Tensors, is_constant
+from lmx.interop.huggingface.entry import Entry, Tensors, is_constant, is_rounded
 from lmx.interop.streamed import Lazy
-from lmx.interop.tensor_table import ABSENT, NEW, READ, RENAMED, UNUSED, Row, unique
+from lmx.interop.tensor_table import ABSENT, NEW, READ, RENAMED, ROUNDED, UNUSED, Row, unique
 
 FAMILIES: dict[str, ModuleType] = {
   'awd_lstm': awd_lstm,
@@ -131,12 +131,13 @@ def _canonical(layout: ModuleType, cfg: Any, tensors: Tensors) -> _Named:
   for pattern, content in layout.BUFFERS.items():
     for name in [name for name in renamed if re.fullmatch(pattern, name)]:
       buffer = renamed.pop(name)
-      if not is_constant(np.asarray(buffer, np.float32), content):
+      if not is_constant(buffer, content):
         raise InputError(
           f'{name}: got other values than the constant that lmx computes; expected the constant of the model; remove '
           'it if it is unused'
         )
-      unused.append(_row(UNUSED, given[name], buffer, 'a constant'))
+      note = ROUNDED if is_rounded(buffer, content) else 'a constant'
+      unused.append(_row(UNUSED, given[name], buffer, note))
       mapped.release(buffer)
   return _Named(renamed, given, unused)
 

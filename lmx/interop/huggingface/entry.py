@@ -59,9 +59,22 @@ def masked_score(x: np.ndarray) -> np.ndarray:
 
 
 def is_constant(x: np.ndarray, content: Callable[[np.ndarray], np.ndarray]) -> bool:
-  """Return True if a buffer, of any float type, has its constant content."""
+  """Return True if a buffer has its constant content, up to rounding to half precision."""
+  return _is_near(x, content, 0.01)
+
+
+def is_rounded(x: np.ndarray, content: Callable[[np.ndarray], np.ndarray]) -> bool:
+  """Return True if a buffer has its constant content only up to rounding to half precision."""
+  return not _is_near(x, content, 1e-5)
+
+
+def _is_near(x: np.ndarray, content: Callable[[np.ndarray], np.ndarray], tolerance: float) -> bool:
+  """Return True if a buffer has its content up to a relative difference; below 1, of numbers around 0, an absolute."""
+  x = np.asarray(x, np.float32)
   try:
-    return np.allclose(x, content(x), rtol=0.01, atol=0.01)
+    expected = np.asarray(content(x))
+    around_0 = expected.size > 0 and expected.min() <= 0
+    return np.allclose(x, expected, rtol=tolerance, atol=max(tolerance, 2e-4) if around_0 else 0)
   except ValueError:  # another shape
     return False
 
