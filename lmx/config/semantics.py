@@ -233,6 +233,7 @@ _LATER: dict[str, Any] = {
   'data.batching.context': 'sentence',
   'data.batching.documents': '',
   'data.batching.packed': False,
+  'data.batching.pad_id': -1,
   'data.batching.truncation': 'released',
   'data.column': 'text',
   'data.split_names': 'words',

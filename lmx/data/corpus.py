@@ -78,7 +78,7 @@ class Corpus:
     corpus_splits, records = {}, {}
     for name, texts in splits.items():
       buffer = io.BytesIO()
-      writer = Writer(name, buffer, tokenizer, bool(sentences), line_words=False)
+      writer = Writer(name, buffer, tokenizer, bool(sentences), line_words=False, rows=True)
       rows = ((text, text, '') for text in texts)
       for text, _, sentence_ids in encoding.encode_documents(rows, tokenizer, sentences, bool(sides)):
         writer.add(text, sentence_ids)

@@ -42,6 +42,7 @@ def writer(cfg: Any, name: str, file: BinaryIO, tokenizer: Tokenizer) -> Writer:
     line_words=cfg.rules.words == 'lines',
     token_labels=cfg.rules.token_labels,
     predicates=cfg.rules.predicates,
+    rows=cfg.rules.table or cfg.rules.token_labels or cfg.rules.spans or cfg.rules.pair,
   )
 
 

@@ -133,7 +133,11 @@ class Labels(Sequence[str]):
 
 
 class Writer:
-  """Writer of a split's tokens, from its documents in order."""
+  """Writer of a split's tokens, from its documents in order.
+
+  With a tokenizer of a folder of transformers, a document of `rows` or with a label also gets the end-of-text id if its
+  text itself ends with that token, because the batchings of rows remove one.
+  """
 
   def __init__(
     self,
@@ -145,6 +149,7 @@ class Writer:
     line_words: bool,
     token_labels: bool = False,
     predicates: bool = False,
+    rows: bool = False,
   ):
     self.dtype = np.min_scalar_type(tokenizer.id_bound - 1).newbyteorder('<')
     self.sums = token_file.Checksums()
@@ -157,6 +162,7 @@ class Writer:
     self._offsets = Positions(folder, 0)
     self._sentences = Positions(folder) if sentences else None
     self._size, self._last = 0, -1
+    self._rows, self._may_repeat = rows, tokenizer.of_folder and not tokenizer.ends_lines
     self._counts = dict.fromkeys(('words', 'characters', 'bytes'), 0)
 
   def add(self, text: str, sentence_ids: Sequence[np.ndarray]) -> None:
@@ -172,7 +178,7 @@ class Writer:
     self._counts['bytes'] += len(text.encode('utf-8', 'surrogateescape'))
 
   def end_document(self, label: str) -> None:
-    """Close the document with the end-of-text id, unless it already ends with it.
+    """Close the document with the end-of-text id, unless it already ends with it (but see `Writer`).
 
     Args:
       label: label of the document; for word labels, the labels separated by spaces, after the predicate's index for
@@ -194,7 +200,8 @@ class Writer:
       self.token_labels += words
     side = self._tokenizer.target if len(self.labels) % 2 else self._tokenizer  # of pairs
     eos = side.eos_id
-    if eos is not None and (self._last != eos or self._offsets.last == self._size):
+    repeats = self._may_repeat and (self._rows or label)
+    if eos is not None and (repeats or self._last != eos or self._offsets.last == self._size):
       if self._sentences is not None and self._offsets.last == self._size:
         self._sentences.extend([self._size])
       self._write(np.asarray([eos]))

@@ -296,6 +296,7 @@ def _read_tokenizer(
     except library_files.MissingTokenizer as error:
       raise InputError(f'{error}; --tokenizer=none imports only the model') from None
   lower_case = getattr(tokenizer, 'lower_case', lower_case)
+  tokenizer = tokenizer.from_folder() if folders.is_folder(directory) else tokenizer
   special_tokens = settings.extra if len(settings.extra) == len(_GPT_SPECIAL_TOKENS) else _GPT_SPECIAL_TOKENS
   return tokenizer, special_tokens, {'lower_case': bool(lower_case)}
 
@@ -306,7 +307,7 @@ def _in_case(folder: folders.Folder, directory: str, tokenizer: Any, lower_case:
   if not folder.vocabulary:
     whole = folders.is_folder(directory)
     other = library_files.read(folder.tokenizer, str(directory), lower_case=lower_case, special_in_text=whole)
-    other = other.with_templates(tokenizer.templates)
+    other = other.with_rows_of(tokenizer)
   if other.hash == tokenizer.hash:
     raise InputError(
       f'data.lower_case: got {lower_case}; expected {not lower_case}, the case of the tokenizer of {directory}; omit it'
@@ -546,6 +547,8 @@ def _export_mem_transformer(loaded: restore.RestoredRun, cfg: Any, to: str) -> l
 
 def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str, max_shard_size: int) -> list[str]:
   run, data, content = loaded.run, loaded.run.data, loaded.tokenizer.content()
+  if loaded.tokenizer.of_folder and not content.get('special_in_text'):
+    content |= {'split_special_tokens': True}
   task = architectures.Task(run.objective_name, run.objective, loaded.labels)
   untrained = _untrained(loaded)
   bare = folders.bare_class(run.model_name, cfg, task, untrained)
@@ -566,6 +569,7 @@ def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str, max_shard_siz
     _options(loaded),
     rows_lib.written(run, loaded.model, loaded.tokenizer),
     data.length if data.batching.name == 'texts' else 0,
+    rows_lib.padding(run, loaded.tokenizer) if _is_import(loaded) else {},
   )
   lines = [f'wrote {", ".join(names)} to {to}']
   if bare:

@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from lmx import documents
 from lmx.data.batching import tagged, texts
 from lmx.data.tokenizers import settings as settings_lib
 from lmx.data.tokenizers import templates as templates_lib
@@ -63,6 +64,8 @@ def read(folder: folders.Folder, directory: Any, tokenizer: Any, special_tokens:
   if not folders.is_folder(directory):
     return default
   options: dict[str, Any] = {'truncation': 'tokenizers'} if batching == 'texts' else {}
+  if folder.name in _GPT and folder.architecture.endswith('ForSequenceClassification'):
+    options |= _padding(directory)
   if isinstance(tokenizer, Absent):
     return default._replace(options=options)
   settings = settings_lib.read(directory, folder.tokenizer)
@@ -143,7 +146,6 @@ def _in_form(
   if batching == 'tagged':
     own_form = next((form for form in ('plain', 'bert') if _tagged(form, tokenizer) == found[0]), '')
     return rows._replace(form=own_form) if own_form else rows._replace(form='template', templates=found)
-  _check_last(folder, directory, found)
   marks = _marks(found, tokenizer)
   if marks and folder.name in _GPT:
     return rows._replace(form='gpt', special_tokens=marks)
@@ -170,16 +172,20 @@ def _marks(found: Templates, tokenizer: Any) -> tuple[str, ...]:
   return tuple(map(tokenizer.id_to_token, ids)) if len({*ids}) == 3 else ()
 
 
-def _check_last(folder: folders.Folder, directory: Any, found: Templates) -> None:
-  """Raise InputError if transformers does not represent a row by its last token, because that is padding."""
+def _padding(directory: Any) -> dict[str, int]:
+  """Return the field of `data.batching` by which rows are read at the last token that is not padding."""
   path = pathlib.Path(directory) / folders.CONFIG
-  pad = folders.read_json(path).get('pad_token_id')
-  if folder.architecture.endswith('ForSequenceClassification') and folder.name in _GPT and pad is not None:
-    if any(one.ids[-1][-1:] == (pad,) for one in found):
-      raise InputError(
-        f'{path}: pad_token_id: got {pad}, with which rows end by the post_processor of {templates_lib.FILE}; expected '
-        f'another, because {folder.architecture} ignores padding and lmx represents a row by its last token'
-      )
+  config = {key: value for key, value in folders.read_json(path).items() if value is not None}
+  pad = documents.field(config, 'pad_token_id', int, str(path), -1)
+  return {'pad_id': pad} if pad >= 0 else {}
+
+
+def padding(run: Any, tokenizer: Any) -> dict[str, int | None]:
+  """Return `pad_token_id` of config.json for an imported classifier whose rows end with their text."""
+  if run.model_name not in _GPT or run.objective_name not in ('classify', 'regress') or not tokenizer.of_folder:
+    return {}
+  pad = run.data.batching.pad_id
+  return {} if pad < 0 and run.data.batching.form == 'gpt' else {'pad_token_id': pad if pad >= 0 else None}
 
 
 def written(run: Any, model: Any, tokenizer: Any) -> folders.Rows | None:

@@ -356,6 +356,8 @@ def test_special_tokens_in_a_text_match_the_folder(imported, tmp_path):
   save(tmp_path / 'folder', settings={'split_special_tokens': True})
   convert.import_run(str(tmp_path / 'folder'), tmp_path / 'run')
   assert restore.load(tmp_path / 'run').tokenizer.encode('a</s>').tolist() == earlier.encode('a</s>').tolist()
+  convert.export_run(tmp_path / 'run', tmp_path / 'out')
+  assert json.loads((tmp_path / 'out/tokenizer_config.json').read_text())['split_special_tokens']
 
 
 def test_special_tokens_and_words(imported):

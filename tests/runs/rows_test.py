@@ -101,7 +101,8 @@ def make(vocabularies, tmp_path):
     library.save(str(folder / 'tokenizer.json'))
     if processor == 'own':
       imports.save_tokenizer(tokenizer, folder)
-    (folder / 'tokenizer_config.json').write_text(json.dumps({'tokenizer_class': CLASSES[head.model], **settings}))
+    own = {'tokenizer_class': CLASSES[head.model], **({'do_lower_case': False} if head.model == 'bert' else {})}
+    (folder / 'tokenizer_config.json').write_text(json.dumps(own | settings))
     return folder, hf.Tokenizer.from_file(str(folder / 'tokenizer.json'))
 
   return write
@@ -189,6 +190,17 @@ def test_generation_embedding_and_scores_read_the_row(make, vocabularies):
 
 
 @pytest.mark.filterwarnings('ignore')
+@pytest.mark.parametrize('split', [False, True])
+def test_export_reads_special_tokens_in_a_text_as_the_folder(split, make, tmp_path):
+  folder, _ = make('GPT2LMHeadModel', 'none', {'split_special_tokens': True} if split else {})
+  assert main.main(['import', f'--from={folder}', f'--workdir={tmp_path}/run']) == 0
+  assert main.main(['export', f'--workdir={tmp_path}/run', f'--to={tmp_path}/out']) == 0
+  assert json.loads((tmp_path / 'out/tokenizer_config.json').read_text()).get('split_special_tokens', False) == split
+  (ids, again) = (lmx.load(path).tokenizer.encode('A<|endoftext|>').tolist() for path in (folder, tmp_path / 'out'))
+  assert again == ids and (len(ids) == 2) != split
+
+
+@pytest.mark.filterwarnings('ignore')
 def test_masked_rows_and_tags_read_the_row(make):
   folder, library = make('BertForTokenClassification', 'twice', ANY)
   run, words = lmx.load(folder), ['The', 'method', 'returns']
@@ -240,7 +252,7 @@ def _sentences(run, words, folder):
     ('XLNetForSequenceClassification', 'both', {}, {}, 'tokenizer.json: post_processor: got <cls> A <sep>'),
     ('GPT2ForSequenceClassification', 'none', {'tokenizer_class': ANY['tokenizer_class']}, VERSION_4, 'got none in a'),
     ('GPT2ForSequenceClassification', 'none', {'model_input_names': WITH_TYPES}, {}, 'model_input_names: got token'),
-    ('GPT2ForSequenceClassification', 'both', {}, {'pad_token_id': 'last'}, 'config.json: pad_token_id: got'),
+    ('GPT2ForSequenceClassification', 'none', {}, {'pad_token_id': 'A'}, 'config.json: pad_token_id: got'),
     ('BertForQuestionAnswering', 'start', ANY, {}, 'post_processor: got .*because lmx reads questions'),
     (
       'GPT2LMHeadModel',
@@ -252,8 +264,7 @@ def _sentences(run, words, folder):
     ('GPT2LMHeadModel', 'none', {'model_input_names': 1}, {}, 'tokenizer_config.json: model_input_names'),
   ],
 )
-def test_rows_that_lmx_does_not_read_are_refused(name, processor, settings, config, words, make, vocabularies, capsys):
-  config = {key: vocabularies['gpt2'].token_id('A') if value == 'last' else value for key, value in config.items()}
+def test_rows_that_lmx_does_not_read_are_refused(name, processor, settings, config, words, make, capsys):
   folder, _ = make(name, processor, settings, **config)
   imports.check_refused(folder, words, capsys)
 
@@ -291,6 +302,40 @@ def test_token_types_are_those_that_transformers_gives_to_the_model(name, proces
   ((ids, kinds),) = rows_of(run, [row], folder)
   expected = library.encode(*row)
   assert ids == expected.ids and kinds == (expected.type_ids if types else [0] * len(ids))
+
+
+@pytest.mark.filterwarnings('ignore')
+@pytest.mark.parametrize(
+  'name,processor,end,pad',
+  [
+    ('GPT2ForSequenceClassification', 'none', '<|endoftext|>', None),
+    ('GPT2ForSequenceClassification', 'none', '<|endoftext|>', '<|endoftext|>'),
+    ('GPT2ForSequenceClassification', 'both', '<|endoftext|>', 'A'),
+    pytest.param('XLNetForSequenceClassification', 'own', '<eod>', None, marks=pytest.mark.slow),
+  ],
+)
+def test_end_of_text_at_the_end_of_a_text_is_read(name, processor, end, pad, make, vocabularies, tmp_path):
+  """Of classifiers on GPT-2, transformers reads a row at its last token that is not padding."""
+  pad = None if pad is None else vocabularies['gpt2'].token_id(pad)
+  folder, library = make(name, processor, {}, pad_token_id=pad)
+  rows = [(f'{text}{end}',) for text in ('A name', f'A name{end}', '', 'is a name A')] + [('A name',)]
+  expected = [np.asarray(library.encode(text).ids) for (text,) in rows]
+  expected = [ids[: 1 + np.flatnonzero(ids != pad).max(initial=0)].tolist() for ids in expected]
+  columns = ["data.texts=('a',)"]
+  run = inference.load(folder, 'best', columns)
+  assert [ids for ids, _ in rows_of(run, rows, folder)] == expected
+  for split in ('train', 'valid', 'test'):  # a data set of such rows
+    lines = (json.dumps({'a': text, 'label': 'a'}) + '\n' for (text,) in rows)
+    (tmp_path / f'{split}.jsonl').write_text(''.join(lines))
+  files = ['data.dataset=table_files', f'data.manual_dir={tmp_path}', f'data.cache_dir={tmp_path}/cache']
+  data = inference.load(folder, 'best', [*columns, *files, f'data.tokenizer_path={tmp_path}/run/tokenizer'])
+  assert main.main(['import', f'--from={folder}', f'--workdir={tmp_path}/run']) == 0
+  batch = pipeline.batches(data.run.data, pipeline.load(data.run.data), 'valid', 0, train=False)(0)
+  tokens = {i: batch['tokens_BT'][b, batch['valid_BT'][b]].tolist() for b, i in enumerate(batch['index_B'].tolist())}
+  assert [tokens[i] for i in range(len(rows))] == expected
+  assert main.main(['export', f'--workdir={tmp_path}/run', f'--to={tmp_path}/out']) == 0
+  if name.startswith('GPT2'):
+    assert json.loads((tmp_path / 'out/config.json').read_text())['pad_token_id'] == pad
 
 
 @pytest.mark.filterwarnings('ignore')

@@ -34,10 +34,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from lmx import ranges
 from lmx.data.batching import bucketed
 from lmx.data.batching.base import is_labelled, note_of_truncation, sizes, special_token_id
 from lmx.data.tokenizers.base import RowTemplate, row_template
@@ -63,6 +64,8 @@ class Config(bucketed.Config):
     truncation: 'released' removes tokens one by one from the longer text, on a tie from the second (google-research/
       bert). 'tokenizers' is the `longest_first` of that library: if both texts are truncated to an odd number of
       tokens together, the longer text keeps one more, on a tie the second.
+    pad_id: rows lose the tokens with this id at their end, except the first token of all, as GPT and GPT-2 classifiers
+      of transformers are read at the last token that is not `pad_token_id`; -1 for none.
     packed: pack the rows of a training batch end to end into as few sequences as possible, of the bucket or
       `data.length` with the least padding, for one update of the whole batch. For models that export `pool` (bert), on
       one device without `optim.accumulate`; otherwise use `groups`.
@@ -74,6 +77,7 @@ class Config(bucketed.Config):
   second_length: int = 0
   empty_second: str = 'dropped'
   truncation: str = 'released'
+  pad_id: Annotated[int, ranges.Limits(-1)] = -1
   packed: bool = False
 
   def __post_init__(self) -> None:
@@ -286,7 +290,7 @@ class Texts(bucketed.Bucketed):
         for text, kept in zip(self._sequences[order], self._kept_ranges[order], strict=True)
       ]
       tokens, types = self._templates[1].row(texts[0]) if is_alone else self._templates[len(texts)].row(*texts)
-      size_B[b] = len(tokens)
+      size_B[b] = 1 + np.flatnonzero(tokens != self._cfg.pad_id).max(initial=0)
       tokens_BT[b, : len(tokens)], types_BT[b, : len(tokens)] = tokens, types
     valid_BT = (np.arange(T) < size_B[:, None]) & live_B[:, None]
     zero = lambda x_BT: np.where(valid_BT, x_BT, 0)

@@ -71,6 +71,7 @@ class Tokenizer(abc.ABC):
     has_spans: `encode_spans` has the offsets of its tokens.
     is_separate: source and target ids are of two vocabularies, so this is the source's tokenizer.
     templates: rows of one text and of two that imported weights read; () if the model and the data determine them.
+    of_folder: read from a folder of transformers, so a text may itself end with EOS.
   """
 
   kind: str
@@ -87,6 +88,7 @@ class Tokenizer(abc.ABC):
   ends_lines: bool = False
   has_spans: bool = True
   templates: tuple[RowTemplate, ...] = ()
+  of_folder: bool = False
   _target: Tokenizer | None = None
 
   @abc.abstractmethod
@@ -171,6 +173,18 @@ class Tokenizer(abc.ABC):
     other.templates = templates
     return other
 
+  def from_folder(self) -> Tokenizer:
+    """Return this tokenizer with `of_folder`."""
+    other = copy.copy(self)
+    other.__dict__.pop('hash', None)
+    other.of_folder = True
+    return other
+
+  def with_rows_of(self, source: Tokenizer) -> Tokenizer:
+    """Return this tokenizer with `templates` and `of_folder` of another."""
+    other = self.with_templates(source.templates)
+    return other.from_folder() if source.of_folder else other
+
   def template(self, texts: int) -> RowTemplate:
     """Return the imported row of `texts` texts; raise InputError if the weights read no such row."""
     if not self.templates:
@@ -214,8 +228,9 @@ class Tokenizer(abc.ABC):
     return digest(self._record())
 
   def _record(self) -> dict[str, Any]:
-    """Return the content of the tokenizer's file: `content`, and as `target` the content of another vocabulary."""
-    return self.content() | ({'target': self._target.content()} if self._target else {})
+    """Return the content of the tokenizer's file: `content`, `of_folder`, and another vocabulary's as `target`."""
+    content = self.content() | ({'of_folder': True} if self.of_folder else {})
+    return content | ({'target': self._target.content()} if self._target else {})
 
   def save(self, directory: str) -> list[str]:
     """Write the tokenizer's files and return their names."""

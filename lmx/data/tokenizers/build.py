@@ -113,7 +113,9 @@ def load(directory: str) -> Tokenizer:
     with open(path, encoding='utf-8') as file:
       content = json.load(file)
     target = content.pop('target', None)
+    of_folder = content.pop('of_folder', False)  # absent in earlier versions
     tokenizer = _load(content)
+    tokenizer = tokenizer.from_folder() if of_folder else tokenizer
     return tokenizer if target is None else tokenizer.with_target(_load(target))
   except InputError:
     raise

@@ -46,7 +46,7 @@ def read(kind: str, path: str, *, lower_case: bool = False, special_in_text: boo
       either; 'unigram': the same with a spiece.model; other kinds: a directory written by `save`.
     path: file or directory; for a directory the settings of transformers are read too (settings.py).
     lower_case: case of a vocab.txt or spiece.model.
-    special_in_text: special tokens in a text are special tokens, unless the settings split them.
+    special_in_text: as in an import, special tokens in a text are special tokens, unless the settings split them.
 
   Raises:
     InputError: there is no such tokenizer, a file is damaged, a vocabulary is empty or lacks a required token, or
@@ -84,7 +84,8 @@ def read(kind: str, path: str, *, lower_case: bool = False, special_in_text: boo
     case = {'lower_case': lower_case, 'keep_accents': settings.keep_accents}
     model = sentencepiece.convert(file, **case) if file else _model(kind, path, lower_case, settings)
     _check_vocabulary(kind, model, path)
-    model = settings_lib.apply(model, settings, directory, special_in_text=whole)
+    by_class = special_in_text and os.path.basename(path) == 'tokenizer.json'
+    model = settings_lib.apply(model, settings, directory, special_in_text=whole, by_class=by_class)
     if file:
       return sentencepiece.SentencePiece(model, settings.special, file=file, **case, special_in_text=whole)
     return CLASSES[kind](model, settings.special, special_in_text=whole)
@@ -122,6 +123,12 @@ def _model(kind: str, path: str, lower_case: bool, settings: settings_lib.Settin
   """Return the model of a file."""
   if os.path.basename(path) == 'tokenizer.json':
     model = hf.Tokenizer.from_file(path)
+    subwords = model.model
+    if dropout := getattr(subwords, 'dropout', None):
+      raise InputError(
+        f'{path}: model.dropout: got {dropout:g}, with which the tokens of a text are random; expected null; set it to '
+        'that'
+      )
     return subword_models.split_special_tokens(model) if kind == 'unigram' else model
   if kind == 'wordpiece':
     unknown = settings.special.get('unk', '[UNK]')

@@ -5,8 +5,9 @@ ids of tokens beyond the vocabulary. A tokenizer.json is complete, so with one o
 overrides are read. With a vocab.txt, vocab.json or spiece.model every key matters, so an unknown key is an error.
 
 Of a tokenizer.json, transformers overrides BERT's normalizer and the first space of GPT-2, and only if
-tokenizer_config.json names that model's class, or no class. Texts are truncated at their end, so another
-truncation_side is an error. Padding does not affect lmx's predictions, so padding_side may be either.
+tokenizer_config.json names that model's class, or no class. For a missing key of BERT's normalizer an import takes the
+class's own value; a tokenizer for other data (`data.tokenizer_path`) keeps the file's. Texts are truncated at their
+end, so another truncation_side is an error. Padding does not affect lmx's predictions, so padding_side may be either.
 
 transformers reads special tokens in a text as special tokens, unless split_special_tokens is true. An import does the
 same; a tokenizer for other data (`data.tokenizer_path`) reads them as text.
@@ -78,6 +79,8 @@ _CLASSES = {
 }
 _ANY_LENGTH = 10**9
 _ANY_CLASS = ('PreTrainedTokenizerFast', 'TokenizersBackend')  # class of a tokenizer.json for any model
+# Normalizer of BERT's class, for keys that tokenizer_config.json lacks; the class replaces the one of tokenizer.json.
+_BERT_NORMALIZER = {'lowercase': True, 'strip_accents': None, 'handle_chinese_chars': True}
 _SWITCHES = {'strip_accents': 'strip_accents', 'tokenize_chinese_chars': 'handle_chinese_chars'}
 
 
@@ -100,6 +103,7 @@ class Settings(NamedTuple):
     adds_bos: add_bos_token.
     gives_types: the model gets token types (`model_input_names`); None if versions 4 and 5 of transformers differ.
     max_length: model_max_length, 0 for none.
+    class_normalizer: fields of BERT's normalizer in its class, which replace those of tokenizer.json if none is given.
   """
 
   lower_case: bool | None = None
@@ -117,6 +121,7 @@ class Settings(NamedTuple):
   adds_bos: bool = False
   gives_types: bool | None = None
   max_length: int = 0
+  class_normalizer: Mapping[str, bool | None] = {}
 
 
 def read(directory: Any, kind: str) -> Settings:
@@ -161,6 +166,7 @@ def read(directory: Any, kind: str) -> Settings:
     bool(switch('add_bos_token')) if kind == 'bpe' else False,
     _gives_types(config, kind, where),
     _max_length(config, where),
+    _BERT_NORMALIZER if kind == 'wordpiece' and not any_class else {},
   )
 
 
@@ -318,7 +324,9 @@ def _added_tokens(
   return tuple(sorted(tokens.items(), key=lambda entry: entry[0]))
 
 
-def apply(model: hf.Tokenizer, settings: Settings, where: Any, *, special_in_text: bool = False) -> hf.Tokenizer:
+def apply(
+  model: hf.Tokenizer, settings: Settings, where: Any, *, special_in_text: bool = False, by_class: bool = False
+) -> hf.Tokenizer:
   """Return the model with the settings that its file lacks.
 
   Args:
@@ -326,6 +334,7 @@ def apply(model: hf.Tokenizer, settings: Settings, where: Any, *, special_in_tex
     settings: settings of its folder.
     where: the folder, for messages.
     special_in_text: special tokens in a text are special tokens.
+    by_class: the model is of a tokenizer.json that the class of its folder reads, with `class_normalizer`.
 
   Raises:
     InputError: an added token's id differs from its id in the vocabulary, texts are truncated at their start, or
@@ -339,8 +348,9 @@ def apply(model: hf.Tokenizer, settings: Settings, where: Any, *, special_in_tex
     )
   state = json.loads(model.to_str())
   normalizer, splits = state['normalizer'] or {}, state['pre_tokenizer'] or {}
-  if settings.normalizer and normalizer.pop('type', '') == 'BertNormalizer':
-    model.normalizer = hf.normalizers.BertNormalizer(**normalizer | dict(settings.normalizer))
+  given = {**(settings.class_normalizer if by_class else {}), **settings.normalizer}
+  if given and normalizer.pop('type', '') == 'BertNormalizer':
+    model.normalizer = hf.normalizers.BertNormalizer(**normalizer | given)
   if settings.prefix_space is not None and splits.get('type') == 'ByteLevel':
     if settings.any_class and settings.prefix_space != splits['add_prefix_space']:
       raise InputError(

@@ -112,7 +112,7 @@ def with_special(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer:
       f'data.special_tokens: got {", ".join(taken or names)}; expected names that are not in the vocabulary'
     )
   model.add_special_tokens(list(names))
-  return tokenizer.with_model(model).with_templates(tokenizer.templates)
+  return tokenizer.with_model(model).with_rows_of(tokenizer)
 
 
 def _special(model: hf.Tokenizer) -> set[str]:

@@ -302,6 +302,7 @@ def write(
   options: Mapping[str, Any] = {},
   rows: Rows | None = None,
   row_length: int = 0,
+  changes: Mapping[str, Any] = {},
 ) -> list[str]:
   """Write a folder that `from_pretrained` of transformers loads.
 
@@ -311,7 +312,8 @@ def write(
     cfg: its Config.
     params: {'model': ..., 'objective': ...}.
     task: the task that the run was trained on, which determines the class of the folder.
-    tokenizer: content of the tokenizer file: 'kind' and, for subwords, 'model'.
+    tokenizer: content of the tokenizer file: 'kind' and, for subwords, 'model'; with `split_special_tokens` if special
+      tokens in a text are text to transformers too.
     lower_case: True if the tokenizer lower-cases.
     special_tokens: special tokens that were added to it: GPT's start, delimiter and classify.
     evaluation: the run's `evaluation` section, for families that write search options.
@@ -320,6 +322,7 @@ def write(
     options: fields of `lmx.decoding.text.Options` that the run was imported with.
     rows: the rows that the tokenizer makes; None for those of its kind.
     row_length: tokens to which the run truncates rows, 0 for the model's positions.
+    changes: fields of config.json that differ from those of the model and the tokenizer.
 
   Returns:
     The file names. There is no tokenizer file if Hugging Face has no such kind.
@@ -341,6 +344,7 @@ def write(
       settings |= _write_tokenizer(part, tokenizer, length, lower_case, special_tokens, rows, family)
     if family in generation.FAMILIES and architectures.HEADS[architecture].tied:
       generation.write(part, generation.keys_of_options(options, settings, positions))
+    settings |= changes
     (part / CONFIG).write_text(json.dumps(settings, indent=2) + '\n', encoding='utf-8')
     streamed.write_shards(part, tensors, max_shard_size)
   return sorted(path.name for path in pathlib.Path(directory).iterdir())
@@ -456,6 +460,7 @@ def _write_tokenizer(
     settings |= unigram_settings | {'do_lower_case': lower_case}
   else:
     settings |= {'unk_token': '<unk>'}
+  settings |= {'split_special_tokens': True} if tokenizer.get('split_special_tokens') else {}
   if rows:
     model.post_processor = rows.processor
     settings |= {'tokenizer_class': _ANY_CLASS} if kind in ('wordpiece', 'unigram') else {}

@@ -147,6 +147,7 @@ def _write_tokenizer(directory: pathlib.Path, tokenizer: Mapping[str, Any]) -> l
     _LANGUAGES: list(tokenizer['languages']),
     'do_lower_case': tokenizer.get('lower_case', False),
     'clean_up_tokenization_spaces': tokenizer.get('clean_up', False),
+    **({'split_special_tokens': True} if tokenizer.get('split_special_tokens') else {}),
   }
   (directory / 'tokenizer_config.json').write_text(json.dumps(options, indent=2) + '\n', encoding='utf-8')
   return vocabularies

@@ -195,6 +195,7 @@ def write(
     'tokenizer_class': 'MarianTokenizer',
     'clean_up_tokenization_spaces': tokenizer['clean_up'],
     'separate_vocabs': len(vocabularies) > 1,
+    **({'split_special_tokens': True} if tokenizer.get('split_special_tokens') else {}),
   }
   (directory / 'tokenizer_config.json').write_text(json.dumps(options, indent=2) + '\n', encoding='utf-8')
   end, pad = (vocabularies[-1][token] for token in (_END, '<pad>'))

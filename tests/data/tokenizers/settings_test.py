@@ -146,6 +146,39 @@ def test_settings_override_tokenizer_json_as_in_transformers(folder, tmp_path):
   for name in ('PreTrainedTokenizerFast', 'TokenizersBackend'):  # classes for any model replace nothing
     (tmp_path / 'tokenizer_config.json').write_text(json.dumps(given | {'tokenizer_class': name}))
     assert tokens(str(tmp_path), 'The café') == ['the', 'cafe']
+    assert tokens(str(tmp_path), 'The café', special_in_text=True) == ['the', 'cafe']
+
+
+def test_import_takes_missing_keys_of_bert_from_its_class(folder, tmp_path):
+  cased = hf.normalizers.BertNormalizer(lowercase=False, strip_accents=False, handle_chinese_chars=False)
+  plain = library_files.read('wordpiece', folder())
+  (tmp_path / 'vocab.txt').unlink()
+  plain._model.normalizer = cased
+  plain._model.save(str(tmp_path / 'tokenizer.json'))
+  for settings_of, whole in (
+    ({}, ['the', 'cafe', '中', '文']),
+    ({'do_lower_case': False, 'tokenizer_class': 'BertTokenizer'}, ['The', 'café', '中', '文']),
+    ({'strip_accents': False, 'tokenize_chinese_chars': False}, ['the', 'café', '中文']),
+    ({'tokenizer_class': 'PreTrainedTokenizerFast'}, ['The', 'café', '中文']),
+  ):
+    (tmp_path / 'tokenizer_config.json').write_text(json.dumps(settings_of))
+    assert tokens(str(tmp_path), 'The café 中文', special_in_text=True) == whole
+  (tmp_path / 'tokenizer_config.json').unlink()
+  assert tokens(str(tmp_path), 'The café 中文') == ['The', 'café', '中文']  # data.tokenizer_path
+
+
+@pytest.mark.parametrize('kind', ['bpe', 'gpt_bpe'])
+def test_dropout_of_a_bpe_is_rejected(kind, tmp_path):
+  state = json.loads(build.train(kind, ['a name is a name'] * 9, vocab_size=270)._model.to_str())
+  write = lambda dropout: (tmp_path / 'tokenizer.json').write_text(
+    json.dumps(state | {'model': state['model'] | {'dropout': dropout}})
+  )
+  for dropout in (None, 0.0):
+    write(dropout)
+    library_files.read(kind, str(tmp_path))
+  write(0.5)
+  with pytest.raises(InputError, match='tokenizer.json: model.dropout: got 0.5, .* expected null'):
+    library_files.read(kind, str(tmp_path))
 
 
 @pytest.mark.parametrize('side', ['left', 'right'])
