@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lmx.errors import InputError
-from lmx.interop import torch_file
+from lmx.interop import torch_file, torch_modules
 from lmx.interop.huggingface.entry import Entry, fields_of, show
 from lmx.interop.tensor_table import UNUSED, Row
 
@@ -42,6 +42,7 @@ _RULES = (
   'replace_maj',
   'lowercase',
 )  # defaults.text_proc_rules
+_OPTIONS = dict(eps=1e-5, max_norm=None, num_layers=1, bidirectional=False)  # of modules of a Learner
 _LOSSES = ('CrossEntropyLossFlat', 'LabelSmoothingCrossEntropyFlat', 'LabelSmoothingCrossEntropy', 'FocalLossFlat')
 _HINT = 'save_pickle("vocab.pkl", dls.vocab) writes it'
 
@@ -296,6 +297,7 @@ def _settings(learner: Any, blocks: int) -> tuple[dict[str, Any], dict[str, Any]
     }
   except (KeyError, TypeError, AttributeError) as error:
     raise InputError(f'model of the Learner: {error}: missing; expected an AWD_LSTM of fastai 2') from None
+  torch_modules.check_options(model(learner), _OPTIONS, 'ReLU')
   if len(layers) != blocks:
     raise InputError(f'head: got {len(layers)} layers; expected {blocks}, without a y_range')
   own = {'bptt': window, 'pooled_length': pooled, 'dropout_pooled': rates[0], 'dropout_head': rates[-1]}

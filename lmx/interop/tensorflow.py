@@ -236,7 +236,10 @@ def _prefix(directory: pathlib.Path) -> pathlib.Path:
     if prefixes
     else 'no checkpoint (*.index)'
   )
-  raise InputError(f'{directory}: got {content}; expected the files of one')
+  old = [] if prefixes else documents.match(directory, '*.ckpt*.meta')
+  saver = 'tf.compat.v1.train.Saver writes it as NAME.index and NAME.data-*'
+  fix = f': {old[0].stem} is in the format V1; read by TensorFlow, {saver}' if old else ''
+  raise InputError(f'{directory}: got {content}; expected the files of one{fix}')
 
 
 def _tensorflow() -> Any:

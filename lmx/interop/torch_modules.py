@@ -51,6 +51,25 @@ def check(theirs: Foreign, ours: Foreign, name: str = '') -> None:
       raise InputError(f'module "{at}{part}": missing; expected {child.name}')
 
 
+def check_options(module: Foreign, options: Mapping[str, Any], activation: str, name: str = '') -> None:
+  """Raise InputError if a module within another has an option of another value, or is another activation.
+
+  Args:
+    module: see `check`.
+    options: attribute of any module -> its value.
+    activation: class of torch.nn.modules.activation.
+    name: its name, '' for the whole.
+  """
+  if '.activation.' in module.name and _short(module) != activation:
+    raise InputError(f'module "{name}": got class {module.name}; expected {activation}; lmx computes no other')
+  for attribute, value in options.items():
+    if attribute in module.state and not _are_alike(got := module.state[attribute], value):
+      where = f'attribute "{name}.{attribute}"'
+      raise InputError(f'{where}: got {show(got)}; expected {show(value)}; lmx computes with no other')
+  for part, child in _parts(module).items():
+    check_options(child, options, activation, f'{name}.{part}' if name else part)
+
+
 def _short(module: Foreign) -> str:
   return module.name.rpartition('.')[2]
 

@@ -71,7 +71,12 @@ def is_release(directory: Any) -> bool:
     return True
   path = directory / MODEL
   content = torch_file.read(path) if path.exists() else None
-  return isinstance(content, torch_file.Foreign) and content.name == _CLASS
+  return isinstance(content, torch_file.Foreign) and content.name == _CLASS or _is_state(content)
+
+
+def _is_state(content: Any) -> bool:
+  """Return True for the tensors of a MemTransformerLM without the module."""
+  return torch_file.are_tensors(content) and any(name.startswith('word_emb.emb_layers.') for name in content)
 
 
 def read(directory: Any) -> Folder:
@@ -180,6 +185,11 @@ def _shape(tensors: Tensors, name: str, *, stacked: bool = False) -> tuple[int, 
 def _of_torch(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, str], list[Row]]:
   """Return (fields, tensors, their names in the file, unused) of a MemTransformerLM saved whole."""
   module: Any = torch_file.read(path)
+  if _is_state(module):
+    raise InputError(
+      f'{path}: got tensors alone, a state_dict; expected a whole MemTransformerLM, as torch.save(model, "{MODEL}") '
+      'writes it, because tensors have no number of memory states, clusters or clamp_len'
+    )
   own = torch_file.tensors(module)
   names, repeats = unique(own, lambda name: name if name.startswith('crit.') else layout.PREFIX + name)
   tensors = {name: own[old] for name, old in names.items()}

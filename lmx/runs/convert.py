@@ -295,6 +295,12 @@ def _read_tokenizer(
         )
     except library_files.MissingTokenizer as error:
       raise InputError(f'{error}; --tokenizer=none imports only the model') from None
+  V = int(folder.fields['V'])
+  if 0 < V < tokenizer.target.vocab_size:
+    raise InputError(
+      f'{directory}: got {V:,} embeddings of tokens; expected at least {tokenizer.target.vocab_size:,}, the ids of its '
+      'tokenizer; use the files of one model, or --tokenizer=none'
+    )
   lower_case = getattr(tokenizer, 'lower_case', lower_case)
   tokenizer = tokenizer.from_folder() if folders.is_folder(directory) else tokenizer
   special_tokens = settings.extra if len(settings.extra) == len(_GPT_SPECIAL_TOKENS) else _GPT_SPECIAL_TOKENS

@@ -17,6 +17,7 @@ from tests.interop.awd_lstm_test import ITOS, D, E, N, V, fastai_names, lstm_ten
 WINDOW, POOLED, HIDDEN, CLASSES = 4, 8, 5, ['a tie', 'neg', 'pos']
 RULES = fastai_classifier._RULES
 NORM = ('weight', 'bias', 'running_mean', 'running_var')
+GELU = 'torch.nn.modules.activation.GELU'
 MODEL = 'fastai.text.models.core.SequentialRNN'
 
 
@@ -49,7 +50,7 @@ def vocabulary(classes=CLASSES, itos=ITOS):
   return own
 
 
-def learner(tensors, loss='fastai.losses.CrossEntropyLossFlat', rules=RULES, further=(), attributes=None):
+def learner(tensors, loss='fastai.losses.CrossEntropyLossFlat', rules=RULES, further=(), attributes=None, kinds=()):
   """A Learner as learn.export saves it."""
   tokenizer = torch_files.foreign('fastai.text.core.Tokenizer')
   tokenizer.rules, tokenizer.tok = [named(f'fastai.text.core.{rule}') for rule in rules], None
@@ -62,7 +63,7 @@ def learner(tensors, loss='fastai.losses.CrossEntropyLossFlat', rules=RULES, fur
   rates |= {'0.module.hidden_dps.0': {'p': 0.1}, '0.module.rnns.0': {'weight_p': 0.4}, '1.layers.0.1': {'p': 0.25}}
   own = {'0': {'bptt': WINDOW, 'max_len': POOLED}, **rates, '1.layers.1.1': {'p': 0.05}, **(attributes or {})}
   made = named('fastai.text.learner.TextLearner')()
-  made.model, made.dls, made.loss_func = torch_files.module_of(MODEL, tensors, own), dls, named(loss)()
+  made.model, made.dls, made.loss_func = torch_files.module_of(MODEL, tensors, own, '', dict(kinds)), dls, named(loss)()
   return made
 
 
@@ -150,6 +151,9 @@ def test_settings_of_a_learner_and_of_a_file_without_them(tmp_path):
     (lambda x: (None, learner(x, further=['fastai.text.data.reverse_text'])), 'reads backwards'),
     (lambda x: (None, learner(x, further=['fastai.data.transforms.MultiCategorize'])), 'expected a TextBlock and'),
     (lambda x: (None, learner(x, attributes={'1.layers.2': {'low': 0}})), 'without a y_range'),
+    (lambda x: (None, learner(x, attributes={'1.layers.0.0': {'eps': 0.1}})), '"1.layers.0.0.eps": got 0.1'),
+    (lambda x: (None, learner(x, attributes={'0.module.encoder': {'max_norm': 1.0}})), 'encoder.max_norm": got 1.0'),
+    (lambda x: (None, learner(x, attributes={'1.layers.0.3': {}}, kinds={r'.*\.3': GELU})), 'got class .*GELU'),
     (lambda x: (None, learner(x, attributes={'0': {'bptt': -1, 'max_len': 1}})), 'expected numbers from 0'),
     (lambda x: ({n.replace('s.0.2.w', 's.0.lin.w'): y for n, y in x.items()}, vocabulary()), 'of fastai 2'),
     (lambda x: (x | {'1.layers.1.2.weight': np.ones((3, 4), np.float32)}, vocabulary()), r'is \(3, 4\), not \(3, 5\)'),

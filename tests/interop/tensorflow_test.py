@@ -218,6 +218,9 @@ def test_vocabulary_case_can_be_set_if_unspecified(make, given, tmp_path):
 def test_checkpoint_file_selects_the_checkpoint(tmp_path):
   with pytest.raises(InputError, match='no checkpoint'):
     tensorflow._prefix(tmp_path)
+  (tmp_path / 'x.ckpt.meta').touch()
+  with pytest.raises(InputError, match='no checkpoint.*: x.ckpt is in the format V1; read by TensorFlow, '):
+    tensorflow._prefix(tmp_path)
   for step in (0, 900, 1000):
     (tmp_path / f'model.ckpt-{step}.index').touch()
   with pytest.raises(InputError, match='3 checkpoints, model.ckpt-0, model.ckpt-1000, model.ckpt-900'):

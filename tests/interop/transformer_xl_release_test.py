@@ -289,6 +289,12 @@ def test_a_constant_in_half_precision_is_noted_and_another_one_rejected(tmp_path
     convert.read(str(tmp_path), tmp_path / 'run', with_tokenizer=False)
 
 
+def test_tensors_without_the_module_are_rejected(tmp_path):
+  torch_files.save(tmp_path / 'model.pt', {'word_emb.emb_layers.0.weight': np.zeros((V, D), np.float32)})
+  with pytest.raises(InputError, match='model.pt: got tensors alone, a state_dict; expected a whole MemTransformerLM'):
+    convert.import_run(str(tmp_path), tmp_path / 'run')
+
+
 def test_other_files_are_reported(given, tmp_path):
   cfg, params = made(cutoffs=())
   given(variables(cfg, params))

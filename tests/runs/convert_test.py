@@ -452,7 +452,7 @@ def _pickle(folder):
     (_pickle, ['pytorch_model.bin: not read, and nothing of it was run']),
     (_without('model.safetensors'), ['has no model.safetensors']),
     (_without('tokenizer.json'), ['no tokenizer of kind bpe']),
-    (_config(vocab_size=200), ['expected at least .* the vocabulary size|of another shape']),
+    (_config(vocab_size=200), ['expected at least .* the ids of its tokenizer|of another shape']),
   ],
 )
 def test_bad_folders_are_rejected_before_writing(break_it, words, made, tmp_path):
