@@ -54,10 +54,10 @@ class NonFiniteLoss(RuntimeError):
   """The loss of an update (with `train.on_nan` 'stop'), of a validation or of an evaluated split is NaN or infinite."""
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-  """Return `'; did you mean "x"?'` for the closest of `names`, or the whole list if none is close."""
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:
+  """Return `'; did you mean "x"?'` for the closest of `names`, or the whole list if none has that similarity."""
   names = sorted(names)
-  close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+  close = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
   if close:
     return f'; did you mean "{close[0]}"?'
   return '; known: ' + ', '.join(names)

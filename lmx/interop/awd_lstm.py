@@ -290,7 +290,10 @@ def _sizes(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
 def _outputs(tensors: Mapping[str, np.ndarray], i: int, cell: str) -> int:
   """Return the width of a layer; raise InputError if it is of another cell or has two directions."""
   if (reverse := f'rnns.{i}.weight_hh_l0_reverse') in tensors:
-    raise InputError(f'tensor "{reverse}": got a bidirectional layer; expected one direction; lmx supports no others')
+    raise InputError(
+      f'tensor "{reverse}": got a bidirectional layer; expected one direction; lmx supports no others; '
+      'choose weights that were trained so'
+    )
   if cell == 'qrnn':
     return len(_matrix(tensors, f'rnns.{i}.linear.weight')) // 3
   rows, width = _matrix(tensors, name := f'rnns.{i}.weight_hh_l0').shape

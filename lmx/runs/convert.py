@@ -225,6 +225,7 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
       len(folder.labels),
       folder.names,
       folder.head,
+      folder.adapted,
     )
   if converted.nonfinite:
     names = state.format_names(converted.nonfinite)
@@ -599,9 +600,14 @@ def _is_import(loaded: restore.RestoredRun) -> bool:
 
 
 def _options(loaded: restore.RestoredRun) -> dict[str, Any]:
-  """Return the imported options of `generate`, with the tokenizer's end of a text if the run generates texts."""
-  recorded = run_files.read_data(loaded.workdir).get('generation', {})
-  return ({'eos_ids': _own_ends(loaded.tokenizer)} if loaded.model.CAUSAL else {}) | recorded
+  """Return the imported options of `generate`, with the tokenizer's end of a text if the run generates texts.
+
+  Without an import they have the model's positions, which transformers' default of 256 new tokens may exceed.
+  """
+  data = run_files.read_data(loaded.workdir)
+  own: dict[str, Any] = {'eos_ids': _own_ends(loaded.tokenizer)} if loaded.model.CAUSAL else {}
+  positions = 0 if 'imported_from' in data else getattr(loaded.cfg, 'T', 0)
+  return own | ({'max_length': positions} if positions else {}) | data.get('generation', {})
 
 
 def _own_ends(tokenizer: Any) -> tuple[int, ...]:

@@ -134,3 +134,10 @@ def test_code_of_the_folder_is_reported(make):
   folder, _ = make('bert', None, {}, auto_map={'AutoModel': 'modeling.Other'})
   with pytest.warns(UserWarning, match='config.json: auto_map'):
     lmx.load(folder)
+
+
+@pytest.mark.parametrize('name,table', [('gpt2', 'transformer.wte'), ('bert', 'bert.embeddings.word_embeddings')])
+def test_tied_matrix_of_an_adapter_is_refused(name, table, make, vocabularies, capsys):
+  whole = {f'{table}.weight': np.ones((vocabularies[name].vocab_size, 8), np.float32)}
+  folder, _ = make(name, {}, whole)
+  imports.check_refused(folder, f'adapter_config.json: got {table}.weight, which this config ties to', capsys)

@@ -410,3 +410,44 @@ def test_custom_splitting_exports_as_generic_class():
     == folder._tokenizer_class('bpe', state | {'pre_tokenizer': None})
     == 'PreTrainedTokenizerFast'
   )
+
+
+def normalized(kind):
+  return lambda state: state | {'normalizer': {'type': kind}}
+
+
+def steps(*names, **metaspace):
+  inner = [{'type': name, **(metaspace if name == 'Metaspace' else {})} for name in names]
+  return lambda state: state | {'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': inner}}
+
+
+def limited(state):
+  return state | {'model': state['model'] | {'max_input_chars_per_word': 5}}
+
+
+@pytest.mark.parametrize(
+  'kind,change,options,lines',
+  [
+    ('bpe', normalized('NFC'), {}, ['normalizer: NFC']),
+    ('bpe', steps('Digits', 'ByteLevel'), {}, ['pre_tokenizer: Digits, ByteLevel']),
+    ('bpe', normalized('NFC'), {'tokenizer_class': 'PreTrainedTokenizerFast'}, []),
+    ('wordpiece', limited, {}, ['model: WordPiece']),
+    ('wordpiece', lambda state: state | {'pre_tokenizer': {'type': 'Whitespace'}}, {}, ['pre_tokenizer: Whitespace']),
+    ('unigram', steps('WhitespaceSplit', 'Metaspace', prepend_scheme='always'), {}, []),
+    ('unigram', steps('WhitespaceSplit', 'Metaspace', prepend_scheme='never'), {}, ['pre_tokenizer: WhitespaceSplit']),
+    ('unigram', lambda state: state, {'do_lower_case': True}, ['normalizer:']),
+    *[(kind, lambda state: state, {}, []) for kind in ('bpe', 'gpt_bpe', 'wordpiece', 'unigram')],
+  ],
+)
+def test_parts_that_transformers_5_replaces_are_named(kind, change, options, lines, tmp_path):
+  normalizer = [{'type': 'Replace'}, {'type': 'Replace'}, {'type': 'NFKD'}, {'type': 'StripAccents'}]
+  words = steps('WhitespaceSplit', 'Metaspace', prepend_scheme='always')({})
+  xlnet = {'normalizer': {'type': 'Sequence', 'normalizers': normalizer}, **words}
+  state = xlnet if kind == 'unigram' else build.train(kind, TEXTS, vocab_size=300).content()['model']
+  (tmp_path / 'tokenizer.json').write_text(json.dumps(changed := change(state)))
+  (tmp_path / 'tokenizer_config.json').write_text(json.dumps(options))
+  found = folder._rebuilt(tmp_path, kind)
+  assert len(found) == len(lines)
+  assert all(line.startswith(f'tokenizer.json: {words}') for line, words in zip(found, lines, strict=True))
+  if kind != 'unigram' and not options:
+    assert (folder._tokenizer_class(kind, changed) == 'PreTrainedTokenizerFast') == bool(lines)

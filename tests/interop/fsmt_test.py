@@ -105,7 +105,9 @@ def test_options_of_the_folder_match_the_search(tmp_path, run):
   assert (options.beam, options.alpha, options.penalty, options.stop) == (4, 1.1, 'power', 'current')
   assert (options.max_length, options.forced_end, options.forbidden) == (11, True, (1,))
   save(tmp_path / 'folder', files={'generation_config.json': None}, config=dict(num_beams=None, max_length=None))
-  evaluation = folders.read(tmp_path / 'folder').evaluation
+  folder = folders.read(tmp_path / 'folder')
+  evaluation, note = folder.evaluation, next(line for line in folder.remarks if 'generation_config.json' in line)
+  assert 'missing; read as num_beams 5, max_length 200, as by version 4' in note and '1 beam, 20 tokens' in note
   assert (evaluation['beam'], evaluation['max_length'], evaluation['forced_end']) == (5, 199, True)  # of the class
 
 

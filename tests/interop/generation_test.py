@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import types
 
 import pytest
 
 from lmx.decoding import text
 from lmx.errors import InputError
 from lmx.interop.huggingface import generation
+from lmx.runs import convert
 
 V = 60
 # Attributes of GenerationConfig in transformers 4.57.6 and 5.24, and the key of files of 4.2x.
@@ -177,3 +179,53 @@ def test_given_options_override_those_of_the_folder(tmp_path):
     'eos_ids=(7, 9), alpha=1.0, penalty=power, stop=current, max_length=9, min_tokens=4, beam=2'
   )
   assert text.describe(text.override(settings, {'greedy': True}), {'beam', 'max_length'}) == 'max_length=9'
+
+
+GREEDY_PIPELINE = {'do_sample': False, 'temperature': 1.0, 'num_beams': 1}
+
+
+def test_length_is_left_to_transformers_unless_a_run_was_trained(monkeypatch):
+  loaded = types.SimpleNamespace(
+    workdir='', tokenizer=types.SimpleNamespace(eos_id=7), model=types.SimpleNamespace(CAUSAL=True), cfg=None
+  )
+  loaded.cfg = types.SimpleNamespace(T=48)
+  for data, expected in (({'imported_from': 'x'}, {}), ({}, {'max_length': 48})):
+    monkeypatch.setattr(convert.run_files, 'read_data', lambda workdir, data=data: data)
+    ids = {'eos_token_id': 7, 'pad_token_id': None}
+    assert generation.keys_of_options(convert._options(loaded), ids) == {
+      'bos_token_id': None,
+      'eos_token_id': 7,
+      'pad_token_id': None,
+      **expected,
+    }
+
+
+@pytest.mark.parametrize(
+  'given,expected',
+  [
+    ({'max_new_tokens': 8}, {**GREEDY_PIPELINE, 'max_new_tokens': 8}),
+    (
+      {'num_beams': 3, 'max_length': 14},
+      {'do_sample': False, 'temperature': 1.0, 'num_beams': 3, 'max_new_tokens': None},
+    ),
+    ({'do_sample': True, 'temperature': 0.9}, {'do_sample': True, 'temperature': 0.9, 'num_beams': 1}),
+    ({'eos_token_id': 7}, None),
+  ],
+)
+def test_pipelines_of_transformers_4_get_the_settings(given, expected, tmp_path):
+  """That version's defaults replace those of generation_config.json but not those of config.json."""
+  written = generation.keys_of_options(read(tmp_path, given).options, {})
+  wanted = {'task_specific_params': {'text-generation': expected}} if expected else {}
+  assert generation.task_params(written, 'text-generation') == wanted
+
+
+def test_temperature_of_one_is_written_where_it_samples(tmp_path):
+  assert generation.keys_of_options(read(tmp_path, {'do_sample': True}).options, {})['temperature'] == 1
+
+
+def test_unlike_key_is_not_suggested(tmp_path):
+  with pytest.raises(InputError, match='custom_generate"; known') as error:
+    read(tmp_path, {'custom_generate': 'x'})
+  assert 'did you mean' not in str(error.value)
+  with pytest.raises(InputError, match='did you mean "num_beams"'):
+    read(tmp_path, {'num_beam': 2})

@@ -262,3 +262,10 @@ def test_gpt_tokenizers_have_no_token_types(kind, tmp_path):
 def test_gpt2_without_biases_has_no_export():
   with pytest.raises(InputError, match=r'model\.bias: got false'):
     gpt2.config(registry.config('gpt2', 'tiny', bias=False))
+
+
+@pytest.mark.parametrize('inner,tied,lines', [(1, False, 1), (0, False, 0), (1, True, 0)])
+def test_output_bias_that_versions_read_differently_is_named(inner, tied, lines):
+  biases = {'cls.predictions.bias': np.zeros(3), 'cls.predictions.decoder.bias': np.full(3, inner)}
+  found = huggingface.family('bert').remarks(None, {'tie_word_embeddings': tied}, biases)
+  assert ['decoder.bias: read, as by version 5' in line for line in found] == [True] * lines

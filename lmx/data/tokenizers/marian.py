@@ -187,7 +187,8 @@ def check_special(
   added = {token.content for token in (*settings.tokens, *(token for _, token in settings.added))}
   if others := sorted(added - {*special}):
     raise InputError(
-      f'{where}: got the added tokens {", ".join(others)}; expected only {", ".join(special)}; lmx supports no others'
+      f'{where}: got the added tokens {", ".join(others)}; expected only {", ".join(special)}; lmx supports no '
+      'others; remove them if no text has them'
     )
   for token in (*settings.tokens, *(token for _, token in settings.added)):
     if wrong := [name for name in ('single_word', 'lstrip', 'rstrip') if getattr(token, name)]:

@@ -15,6 +15,7 @@ and, if folders are read and written (folder.py),
   evaluation(directory, config), optional: fields of its `evaluation` section, the folder's search options;
   write(directory, tokenizer, evaluation, settings), optional: writer of its further files, given the fields of
     config.json; it returns more of them;
+  remarks(directory, config, tensors), optional: lines for the user on what versions of transformers read differently;
   notes(cfg, architecture), optional: lines for the user on what the class of transformers computes differently;
   used(fields, tensors), optional: the tensors, without unused rows; MODEL, fits(cfg), if another family has the lmx
   model's name: that name, and True if this family writes a Config.
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ import numpy as np
 from lmx.errors import InputError, nearest
 from lmx.interop import mapped
 from lmx.interop.huggingface import (
+  adapter,
   architectures,
   awd_lstm,
   bert,
@@ -99,11 +101,12 @@ class _Named(NamedTuple):
   unused: list[Row]
 
 
-def _canonical(layout: ModuleType, cfg: Any, tensors: Tensors) -> _Named:
+def _canonical(layout: ModuleType, cfg: Any, tensors: Tensors, adapted: Collection[str] = ()) -> _Named:
   """Return the tensors under their full names, without tied tensors and buffers.
 
   Raises:
-    InputError: a tied tensor or buffer differs from the value that lmx computes with, or two tensors get one name.
+    InputError: a tied tensor or buffer differs from the value that lmx computes with, two tensors get one name, or a
+      tied tensor is among those that an adapter changed.
   """
 
   def rename(name: str) -> str:
@@ -113,6 +116,12 @@ def _canonical(layout: ModuleType, cfg: Any, tensors: Tensors) -> _Named:
   given, unused = unique(tensors, rename)
   renamed = {name: tensors[original] for name, original in given.items()}
   for tied in layout.tied(cfg):
+    if {given.get(tied.name), given.get(tied.source)} & {*adapted}:
+      untied = ' with "tie_word_embeddings": false' * (hasattr(cfg, 'tied') and not tied.always)
+      raise InputError(
+        f'{adapter.FILE}: got {tied.source}, which this config ties to {tied.name}; expected layers of their own, '
+        f'because peft changes only one of the two; merge the adapter and save the model{untied}'
+      )
     if tied.name not in renamed:
       continue
     copy = renamed.pop(tied.name)
@@ -199,6 +208,7 @@ def convert(
   outputs: int = 0,
   names: Mapping[str, str] = {},
   head: Sequence[Entry] = (),
+  adapted: Collection[str] = (),
 ) -> Converted:
   """Convert Hugging Face tensors one by one to the parameters of model `name`.
 
@@ -212,6 +222,7 @@ def convert(
     outputs: number of labels, for a class that has labels.
     names: `Folder.names`.
     head: `Folder.head`.
+    adapted: `Folder.adapted`.
 
   Returns:
     Parameters {'model': ..., 'objective': ...}, float32 or half precision as in the file, and the tensors' rows.
@@ -222,7 +233,8 @@ def convert(
     InputError: tensors are missing, unknown or of another shape; they are listed.
   """
   layout = family(name)
-  named = _canonical(layout, cfg, tensors)
+  has_output = not architecture or architectures.HEADS[architecture].tied
+  named = _canonical(layout, cfg, tensors, adapted if has_output else ())
   entries = [*_entries(layout, cfg, architecture, outputs), *head]
   if architecture:
     named = _without_heads(named, architectures.other_heads(architecture, layout.entries(cfg)), entries, architecture)

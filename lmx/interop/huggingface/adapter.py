@@ -2,7 +2,8 @@
 
 LoRA (Hu et al. 2021, arXiv 2106.09685) adds scale · B A to the kernels of some layers, with scale alpha / r, or
 alpha / sqrt(r) with `use_rslora`. The sum is computed when the weights are read. Tensors that the adapter has whole, of
-`modules_to_save`, replace those of the model. Other adapters and quantised weights are errors.
+`modules_to_save`, replace those of the model. Other adapters and quantised weights are errors. So is a tensor that the
+model ties to another, because peft replaces only one of the two.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ def merge(
   layout: ModuleType,
   tensors: dict[str, np.ndarray],
   read_pickle: Callable[[pathlib.Path], dict[str, np.ndarray]],
-) -> list[str]:
-  """Add the adapter of a folder to its tensors, if there is one; return notes.
+) -> tuple[list[str], set[str]]:
+  """Add the adapter of a folder to its tensors, if there is one; return (notes, names of the changed tensors).
 
   Args:
     directory: the folder.
@@ -94,14 +95,14 @@ def merge(
   """
   path = directory / FILE
   if not path.exists():
-    return []
+    return [], set()
   settings = documents.convert(documents.read_json(path), dict, FILE)
   _check_config(settings, path)
   weights = next((directory / name for name in WEIGHTS if (directory / name).exists()), None)
   if weights is None:
     raise InputError(f'{WEIGHTS[0]} does not exist; {FILE} needs it')
   factors: dict[str, dict[str, np.ndarray]] = {}
-  replaced = 0
+  replaced: set[str] = set()
   for name, x in (mapped.read_safetensors if weights.suffix == '.safetensors' else read_pickle)(weights).items():
     if not name.startswith(_PREFIX):
       raise InputError(f'{weights.name}: tensor "{name}": expected a name that starts with {_PREFIX}')
@@ -112,12 +113,13 @@ def merge(
       target = _target(own, layout, tensors, weights)
       if tensors[target].shape != x.shape:
         raise InputError(f'{weights.name}: tensor "{name}": got {x.shape}; expected {tensors[target].shape}')
-      tensors[target], replaced = x, replaced + 1
-  for module, pair in factors.items():
-    target = _target(f'{module}.weight', layout, tensors, weights)
-    tensors[target] = _sum(tensors[target], pair, module, settings, path, weights)
-  note = f'{weights.name}: LoRA added to {len(factors):,} kernels, {replaced:,} tensors replaced'
-  return [note + _where(settings, directory)]
+      tensors[target] = x
+      replaced.add(target)
+  targets = {module: _target(f'{module}.weight', layout, tensors, weights) for module in factors}
+  for module, target in targets.items():
+    tensors[target] = _sum(tensors[target], factors[module], module, settings, path, weights)
+  note = f'{weights.name}: LoRA added to {len(factors):,} kernels, {len(replaced):,} tensors replaced'
+  return [note + _where(settings, directory)], replaced | {*targets.values()}
 
 
 def _where(settings: Mapping[str, Any], directory: pathlib.Path) -> str:

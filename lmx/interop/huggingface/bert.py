@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lmx.interop import mapped
 from lmx.interop.huggingface.entry import (
   GELU,
   Entry,
+  Tensors,
   Tied,
   check_plain,
   epsilon,
@@ -61,6 +63,15 @@ def config(cfg: Any) -> dict[str, Any]:
     'hidden_act': act,
     'intermediate_size': cfg.F or 4 * cfg.D,
   }
+
+
+def remarks(directory: Any, config: Mapping[str, Any], tensors: Tensors) -> list[str]:
+  """Return a line on an output bias that versions of transformers read differently."""
+  del directory
+  bias, inner = (tensors.get(f'cls.predictions.{name}bias') for name in ('', 'decoder.'))
+  if switch(config, *_SWITCHES['tied']) or bias is None or inner is None or mapped.are_equal(bias, inner):
+    return []
+  return ['cls.predictions.decoder.bias: read, as by version 5 of transformers; version 4 reads cls.predictions.bias']
 
 
 def tied(cfg: Any) -> list[Tied]:

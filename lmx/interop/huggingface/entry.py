@@ -13,6 +13,7 @@ from lmx.errors import InputError
 
 Tensors = Mapping[str, np.ndarray]
 LARGEST = 2**31 - 1  # shapes and token ids are int32
+ONLY = 'lmx supports no other; choose weights that were trained so'  # end of messages
 LAYERS = 1000  # largest number of layers of a model
 # Activations by name, with the form of GELU that they compute.
 GELU = {
@@ -130,7 +131,7 @@ def check_value(theirs: Mapping[str, Any], name: str, *allowed: Any) -> None:
   """Raise InputError if config.json has the field with a value that lmx does not compute with."""
   if name in theirs and theirs[name] not in allowed:
     expected = ' or '.join(repr(value) for value in allowed)
-    raise InputError(f'config.json: {name}: got {show(theirs[name])}; expected {expected}; lmx supports no other')
+    raise InputError(f'config.json: {name}: got {show(theirs[name])}; expected {expected}; {ONLY}')
 
 
 def check_plain(theirs: Mapping[str, Any], **fixed: tuple[Any, ...]) -> None:

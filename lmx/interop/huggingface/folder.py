@@ -59,12 +59,26 @@ _FAST = {
 }
 # Classes that read the tokenizer of another model as well.
 _CLASSES = {_FAST[kind].removesuffix('Fast'): kind for kind in ('wordpiece', 'bpe', 'gpt_bpe')}
-# Normalizer and pre-tokenizer of a class, which transformers 5 does not read from the file.
-_PARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-  'wordpiece': ({'type': 'BertNormalizer'}, {'type': 'BertPreTokenizer'}),
-  'bpe': ({}, {'type': 'ByteLevel', 'use_regex': True}),
-  'gpt_bpe': ({'type': 'BertNormalizer', 'lowercase': True}, {'type': 'BertPreTokenizer'}),
+# Parts of a class, which transformers 5 does not read from the file; false is any value that is none.
+_WHOLE = {'continuing_subword_prefix': '', 'fuse_unk': False, 'byte_fallback': False, 'ignore_merges': False}
+_PARTS: dict[str, dict[str, dict[str, Any]]] = {
+  'wordpiece': {
+    'normalizer': {'type': 'BertNormalizer', 'clean_text': True},
+    'pre_tokenizer': {'type': 'BertPreTokenizer'},
+    'model': {'type': 'WordPiece', 'max_input_chars_per_word': 100, 'continuing_subword_prefix': '##'},
+  },
+  'bpe': {
+    'normalizer': {'type': None},
+    'pre_tokenizer': {'type': 'ByteLevel', 'use_regex': True},
+    'model': {'type': 'BPE', 'end_of_word_suffix': '', **_WHOLE},
+  },
+  'gpt_bpe': {
+    'normalizer': {'type': 'BertNormalizer', 'lowercase': True, 'clean_text': True},
+    'pre_tokenizer': {'type': 'BertPreTokenizer'},
+    'model': {'type': 'BPE', 'end_of_word_suffix': '</w>', **_WHOLE},
+  },
 }
+_ABSENT = {'use_regex': True, 'clean_text': True, 'max_input_chars_per_word': 100}  # defaults of the library
 # Unless tokenizer_config.json differs.
 _LOWERS = {'wordpiece': True, 'gpt_bpe': True, **dict.fromkeys(('bpe', 'unigram', 'words', 'marian', 'moses'), False)}
 _SHOWN = 8  # names of files in a message
@@ -107,6 +121,7 @@ class Folder(NamedTuple):
     unused: tensors in the file but not in `tensors`, with the reason.
     family: the family of its tensors, '' if it is named after the model.
     head: entries of a head that is no class of architectures.py.
+    adapted: names of the tensors that an adapter changed.
   """
 
   name: str
@@ -127,6 +142,7 @@ class Folder(NamedTuple):
   unused: Sequence[Row] = ()
   family: str = ''
   head: Sequence[Entry] = ()
+  adapted: Collection[str] = ()
 
 
 def is_folder(directory: Any) -> bool:
@@ -160,7 +176,7 @@ def read(directory: Any) -> Folder:
   try:
     remarks = adapter.check(directory, config)
     fields, (tensors, unused) = layout.fields(config), _tensors(directory)
-    remarks += adapter.merge(directory, layout, tensors, _pickled)
+    adapted = adapter.merge(directory, layout, tensors, _pickled)
     if hasattr(layout, 'used'):
       tensors = layout.used(fields, tensors)
     architecture = architectures.recognise(family, config, tensors)
@@ -168,8 +184,11 @@ def read(directory: Any) -> Folder:
   except InputError as error:
     raise InputError(f'{directory}: {error}') from None
   tokenizer = _tokenizer_kind(directory, layout.TOKENIZER)
-  lowers, remarks = _LOWERS[tokenizer], remarks + _remarks(directory, config, architecture)
-  own: dict[str, Any] = {'data': getattr(layout, 'DATA', {}), 'note': getattr(layout, 'NOTE', ''), 'family': family}
+  lowers, remarks = _LOWERS[tokenizer], [*remarks, *adapted[0], *_remarks(directory, config, architecture)]
+  remarks += _rebuilt(directory, tokenizer) if tokenizer in _FAST else []
+  remarks += layout.remarks(directory, config, tensors) if hasattr(layout, 'remarks') else []
+  own: dict[str, Any] = {'adapted': adapted[1], 'family': family}
+  own |= {'data': getattr(layout, 'DATA', {}), 'note': getattr(layout, 'NOTE', '')}
   if hasattr(layout, 'evaluation'):
     own['evaluation'] = layout.evaluation(directory, config)
     own['generation'] = generation.Settings({}, *generation.source(directory, config))
@@ -343,7 +362,9 @@ def write(
     else:
       settings |= _write_tokenizer(part, tokenizer, length, lower_case, special_tokens, rows, family)
     if family in generation.FAMILIES and architectures.HEADS[architecture].tied:
-      generation.write(part, generation.keys_of_options(options, settings, positions))
+      chosen = generation.keys_of_options(options, settings)
+      generation.write(part, chosen)
+      settings |= generation.task_params(chosen, 'text-generation')
     settings |= changes
     (part / CONFIG).write_text(json.dumps(settings, indent=2) + '\n', encoding='utf-8')
     streamed.write_shards(part, tensors, max_shard_size)
@@ -479,11 +500,57 @@ def _write_tokenizer(
 
 def _tokenizer_class(kind: str, model: Mapping[str, Any]) -> str:
   """Return the class of transformers that reads a tokenizer: the kind's own if it has that one's parts."""
-  parts = (model['normalizer'] or {}, model['pre_tokenizer'] or {})
-  for part, expected in zip(parts, _PARTS.get(kind, ()), strict=False):
-    if part.get('type') != expected.get('type') or any(part[name] != value for name, value in expected.items()):
-      return _ANY_CLASS
-  return _FAST[kind]
+  return _ANY_CLASS if _differing(kind, model) else _FAST[kind]
+
+
+def _differing(kind: str, model: Mapping[str, Any]) -> list[str]:
+  """Return the names of the parts of a tokenizer.json that differ from those of the kind's class."""
+  found = {name: part if isinstance(part := model.get(name), dict) else {} for name in _PARTS.get(kind, ())}
+  return [
+    name
+    for name, part in found.items()
+    if any((part.get(key, _ABSENT.get(key)) or None) != (x or None) for key, x in _PARTS[kind][name].items())
+  ]
+
+
+def _rebuilt(directory: pathlib.Path, kind: str) -> list[str]:
+  """Return lines on the parts of a tokenizer.json that transformers 5 replaces by those of the class."""
+  path, settings = directory / 'tokenizer.json', directory / 'tokenizer_config.json'
+  options = read_json(settings) if settings.exists() else {}
+  named = options.get('tokenizer_class')
+  if not path.exists() or named in (_ANY_CLASS, 'TokenizersBackend'):
+    return []
+  model = read_json(path)
+  differing = _differing_of_xlnet(model, options) if kind == 'unigram' else _differing(kind, model)
+  return [
+    f'{path.name}: {part}: {_type(model.get(part))}: read, as by version 4 of transformers; version 5 replaces it by '
+    f'that of {named or "the class of the model"}'
+    for part in differing
+  ]
+
+
+def _differing_of_xlnet(model: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
+  """Return the names of the parts that differ from those of XLNetTokenizer; the file's replacements are alike."""
+  normalizers = {step.get('type') for step in _steps(model.get('normalizer'))} - {'Replace', 'Precompiled'}
+  words = [(step.get('type'), step.get('prepend_scheme')) for step in _steps(model.get('pre_tokenizer'))]
+  own = {'NFKD', 'StripAccents'} | ({'Lowercase'} if options.get('do_lower_case') else set())
+  differs = {
+    'normalizer': normalizers != own,
+    'pre_tokenizer': words != [('WhitespaceSplit', None), ('Metaspace', 'always')],
+  }
+  return [part for part, is_other in differs.items() if is_other]
+
+
+def _steps(part: Any) -> list[Mapping[str, Any]]:
+  """Return the steps of a normalizer or pre-tokenizer."""
+  if not isinstance(part, dict):
+    return []
+  inner = [part[key] for key in ('normalizers', 'pretokenizers') if isinstance(part.get(key), list)]
+  return [step for one in inner[0] for step in _steps(one)] if inner else [part]
+
+
+def _type(part: Any) -> str:
+  return ', '.join(str(step.get('type')) for step in _steps(part)) or 'none'
 
 
 def _normalizer(model: Mapping[str, Any], lower_case: bool) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import numpy as np
 from lmx import documents
 from lmx.errors import InputError
 from lmx.interop.huggingface import generation, transformer
-from lmx.interop.huggingface.entry import Entry, Tied, check_plain, integer, named, same, show, switch
+from lmx.interop.huggingface.entry import ONLY, Entry, Tensors, Tied, check_plain, integer, named, same, show, switch
 
 MODEL, TYPE, TOKENIZER = 'transformer', 'fsmt', 'moses'
 DATA = transformer.DATA
@@ -79,6 +79,12 @@ def config(cfg: Any) -> dict[str, Any]:
   }
 
 
+def remarks(directory: pathlib.Path, theirs: Mapping[str, Any], tensors: Tensors) -> list[str]:
+  """Return a line on options of `generate` that a folder lacks."""
+  del tensors
+  return generation.missing_options(directory, theirs, _SEARCH)
+
+
 def evaluation(directory: pathlib.Path, theirs: Mapping[str, Any]) -> dict[str, Any]:
   """Return the `evaluation` fields for a folder's `generate` options."""
   theirs = _SEARCH | dict(theirs)
@@ -86,9 +92,7 @@ def evaluation(directory: pathlib.Path, theirs: Mapping[str, Any]) -> dict[str, 
   given = documents.convert(documents.read_json(path), dict, str(path)) if path.exists() else theirs
   start = given.get('decoder_start_token_id', theirs['decoder_start_token_id'])
   if end is not None and start != end:
-    raise InputError(
-      f'decoder_start_token_id: got {show(start)}; expected {end}, the id of </s>; lmx supports no other'
-    )
+    raise InputError(f'decoder_start_token_id: got {show(start)}; expected {end}, the id of </s>; {ONLY}')
   return transformer.search(directory, theirs, fields(theirs)['V'], _VOCABULARIES[1])
 
 

@@ -73,6 +73,14 @@ _SAMPLED: dict[str, tuple[Any, ...]] = {  # with do_sample
   'epsilon_cutoff': (0,),
   'eta_cutoff': (0,),
 }
+# What version 5 generates with if neither file has a key.
+_ABSENT = {
+  'num_beams': '1 beam',
+  'max_length': f'{_TOKENS} tokens',
+  'eos_token_id': 'no end',
+  'forced_eos_token_id': 'no forced end',
+  'decoder_start_token_id': 'a start from <s>',
+}
 _IDS = ('bos_token_id', 'eos_token_id', 'pad_token_id')
 _KNOWN = {'eos_token_id', 'decoder_start_token_id', *_CHOICES, *_FIXED}
 
@@ -154,7 +162,9 @@ def _given(directory: pathlib.Path, config: Mapping[str, Any]) -> tuple[str, dic
     config, name = documents.convert(documents.read_json(path), dict, str(path)), FILE
     for key in config:
       if key not in _KNOWN and not _UNUSED.fullmatch(key):
-        raise InputError(f'{FILE}: got the unknown key "{key}"{nearest(key, _KNOWN)}; remove it if it has no effect')
+        raise InputError(
+          f'{FILE}: got the unknown key "{key}"{nearest(key, _KNOWN, 0.8)}; remove it if it has no effect'
+        )
   return name, {key: value for key, value in config.items() if value is not None}
 
 
@@ -176,7 +186,10 @@ def _check(given: Mapping[str, Any], fixed: Mapping[str, tuple[Any, ...]]) -> No
 
 
 def _refused(key: str, value: Any, expected: str) -> InputError:
-  return InputError(f'{_CONFIG}: {key}: got {show(value)}; expected {expected}; lmx supports no other')
+  return InputError(
+    f'{_CONFIG}: {key}: got {show(value)}; expected {expected}; lmx supports no other; set it to that if other texts '
+    'than those of transformers are acceptable'
+  )
 
 
 def _number(given: Mapping[str, Any], key: str, low: float, high: float) -> float:
@@ -278,13 +291,12 @@ def write(directory: pathlib.Path, settings: Mapping[str, Any]) -> None:
   (directory / FILE).write_text(json.dumps(content, indent=2) + '\n', encoding='utf-8')
 
 
-def keys_of_options(options: Mapping[str, Any], ids: Mapping[str, int | None], positions: int = 0) -> dict[str, Any]:
+def keys_of_options(options: Mapping[str, Any], ids: Mapping[str, int | None]) -> dict[str, Any]:
   """Return the content of generation_config.json for a causal model; the inverse of `read_options`.
 
   Args:
-    options: fields of `lmx.decoding.text.Options` that an import has read; {} of other runs.
+    options: fields of `lmx.decoding.text.Options`. Without a length it is that of transformers.
     ids: `bos_token_id`, `eos_token_id` and `pad_token_id` of the tokenizer, if it has them.
-    positions: of the model, the longest text; 0 is no limit. The pipeline's default of 256 new tokens may exceed them.
   """
   found: dict[str, Any] = {key: ids.get(key) for key in ('bos_token_id', 'eos_token_id', 'pad_token_id')}
   ends = options.get('eos_ids')
@@ -293,8 +305,6 @@ def keys_of_options(options: Mapping[str, Any], ids: Mapping[str, int | None], p
   names = {'tokens': 'max_new_tokens', 'max_length': 'max_length'}
   names |= {'min_tokens': 'min_new_tokens', 'min_length': 'min_length'}
   found |= {key: options[name] for name, key in names.items() if name in options}
-  if positions and not options.keys() & {'tokens', 'max_length'}:
-    found['max_length'] = positions
   if 'greedy' in options:
     found |= _keys_of_constraints(options) | _keys_of_search(options)
     found |= {'do_sample': not options['greedy'] and not options['beam'], 'num_beams': max(options['beam'], 1)}
@@ -302,8 +312,39 @@ def keys_of_options(options: Mapping[str, Any], ids: Mapping[str, int | None], p
     found |= {'forced_eos_token_id': found['eos_token_id'] if options['forced_end'] else None}
     found |= {key: options[key] for key in ('temperature', 'top_k', 'top_p')}
     found |= {'num_return_sequences': options['samples']}
-  kept = {*_IDS, 'do_sample', *names.values()}
+  kept = {*_IDS, 'do_sample', *names.values()} | ({'temperature'} if found.get('do_sample') else set())
   return {key: value for key, value in found.items() if key in kept or value != _CHOICES.get(key)}
+
+
+def missing_options(directory: pathlib.Path, config: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+  """Return a line on the options of `generate` that a folder lacks; `defaults` are those of the class."""
+  missing = {} if (directory / FILE).exists() else {key: x for key, x in defaults.items() if key not in config}
+  missing = {key: x for key, x in missing.items() if x != _CHOICES.get(key)}
+  if not missing:
+    return []
+  read = ', '.join(f'{key} {value}' for key, value in missing.items())
+  others = ', '.join(_ABSENT[key] for key in missing)
+  return [
+    f'{FILE}, and keys of {_CONFIG}: missing; read as {read}, as by version 4 of transformers; version 5 '
+    f'generates with {others}'
+  ]
+
+
+def task_params(settings: Mapping[str, Any], *tasks: str) -> dict[str, Any]:
+  """Return the field of config.json with which pipelines of transformers 4 generate as `settings` say.
+
+  These pipelines have their own do_sample, temperature, num_beams and max_new_tokens, and read a folder's only here.
+
+  Args:
+    settings: content of generation_config.json.
+    tasks: names of pipelines.
+  """
+  if not settings.keys() & {'do_sample', 'num_beams'}:
+    return {}
+  own = {key: settings.get(key, _CHOICES[key]) for key in ('do_sample', 'temperature', 'num_beams')}
+  if settings.keys() & {'max_new_tokens', 'max_length'}:
+    own['max_new_tokens'] = settings.get('max_new_tokens')
+  return {'task_specific_params': dict.fromkeys(tasks, own)}
 
 
 def keys_of_evaluation(evaluation: Any, end: int, start: int, pad: int) -> dict[str, Any]:

@@ -40,6 +40,7 @@ TYPE = 'marian'
 TOKENIZER = 'marian'
 DATA = {'batching': 'translation'}
 PREFIX, BARE = 'model.', r'(shared|encoder|decoder)\.'
+_SEARCH = {'eos_token_id': 0, 'forced_eos_token_id': 0}  # of the class's config, without generation_config.json
 _MODELS, _VOCABULARIES, _END = ('source.spm', 'target.spm'), ('vocab.json', 'target_vocab.json'), '</s>'
 # Sizes in config.json and the defaults of transformers' class.
 _SIZES = {
@@ -146,9 +147,15 @@ def config(cfg: Any) -> dict[str, Any]:
   }
 
 
+def remarks(directory: pathlib.Path, theirs: Mapping[str, Any], tensors: Tensors) -> list[str]:
+  """Return a line on options of `generate` that a folder lacks."""
+  del tensors
+  return generation.missing_options(directory, theirs, _SEARCH)
+
+
 def evaluation(directory: pathlib.Path, theirs: Mapping[str, Any]) -> dict[str, Any]:
   """Return the `evaluation` fields for a folder's `generate` options."""
-  given = {'eos_token_id': 0, 'forced_eos_token_id': 0, **theirs}
+  given = {**_SEARCH, **theirs}
   return search(directory, given, fields(theirs)['V'], _VOCABULARIES[0])
 
 
@@ -211,6 +218,7 @@ def write_search(directory: pathlib.Path, evaluation: Any, end: int, start: int,
     'eos_token_id': options['eos_token_id'],
     'decoder_start_token_id': start,
     'forced_eos_token_id': options['forced_eos_token_id'],
+    **generation.task_params(options, 'translation', 'text2text-generation'),
   }
 
 

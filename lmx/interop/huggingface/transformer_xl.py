@@ -17,6 +17,7 @@ from lmx.errors import InputError
 from lmx.interop.huggingface import word_vocabulary, xlnet
 from lmx.interop.huggingface.entry import (
   LAYERS,
+  ONLY,
   Entry,
   Tied,
   check_plain,
@@ -90,11 +91,11 @@ def fields(theirs: Mapping[str, Any]) -> dict[str, Any]:
   settings |= {ours: rate(theirs, *given) for ours, given in _NUMBERS.items()}
   settings['eps'] = epsilon(theirs, *_EPS)
   if not settings['eps']:
-    raise InputError(f'config.json: {_EPS[0]}: got 0; expected a number above 0; lmx supports no other')
+    raise InputError(f'config.json: {_EPS[0]}: got 0; expected a number above 0; {ONLY}')
   settings |= {'dropout': rate(theirs, 'dropout', 0.1), 'dropout_attention': rate(theirs, 'dropatt', 0.0)}
   D, H, K = settings['D'], settings['H'], integer(theirs, 'd_head', 64)
   if H * K != D:
-    raise InputError(f'config.json: d_head: got {K}; expected d_model / n_head = {D} / {H}; lmx supports no other')
+    raise InputError(f'config.json: d_head: got {K}; expected d_model / n_head = {D} / {H}; {ONLY}')
   if settings['same_length'] and not settings['M']:
     raise InputError('config.json: mem_len: got 0 with same_length; expected at least 1, else no query has a key')
   cutoffs = theirs.get('cutoffs', [20_000, 40_000, 200_000])

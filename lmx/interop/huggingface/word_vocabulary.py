@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from lmx import documents
 from lmx.errors import InputError, explain
 from lmx.interop import torch_file
-from lmx.interop.huggingface.entry import show
+from lmx.interop.huggingface.entry import ONLY, show
 
 PICKLES, TEXTS = ('vocab.pkl', 'vocab.bin'), ('vocab.txt', 'vocabulary')
 NAMES = (*PICKLES, *TEXTS)
@@ -84,13 +84,13 @@ def _check(settings: Mapping[str, Any], tokens: Sequence[str], where: pathlib.Pa
   if len(set(tokens)) < len(tokens):
     raise InputError(f'{source}: got a symbol twice; expected different ones')
   if '<unk>' not in tokens:
-    raise InputError(f'{source}: got no <unk>; expected one; lmx supports no other unknown-word symbol')
+    raise InputError(f'{source}: got no <unk>; expected one; lmx supports no other symbol of unknown words; rename it')
   fixed = {'delimiter': (None,), 'unk_token': ('<unk>',), 'eos_token': ('<eos>',)}
   for key, values in fixed.items():
     value = settings.get(key)
     name = value.get('content') if isinstance(value, dict) else value
     if name is not None and name not in values:
-      raise InputError(f'{where}: {key}: got {show(value)}; expected {values[0]!r}; lmx supports no other')
+      raise InputError(f'{where}: {key}: got {show(value)}; expected {values[0]!r}; {ONLY}')
   for key, token in (settings.get('added_tokens_decoder') or {}).items():
     name = token.get('content') if isinstance(token, dict) else token
     if str(key).isdecimal() and int(key) < len(tokens) and tokens[int(key)] != name:
@@ -139,7 +139,7 @@ def pickled(path: pathlib.Path) -> tuple[list[str], bool | None]:
     raise InputError(f'{path}: sym2idx: got ids that differ from the positions in idx2sym; expected the same')
   unknown = state.get('unk_idx')
   if unknown is not None and symbols[unknown : unknown + 1] != ['<unk>']:
-    raise InputError(f'{path}: unk_idx: got {unknown}, which is not <unk>; lmx supports no other')
+    raise InputError(f'{path}: unk_idx: got {unknown}, which is not <unk>; lmx supports no other; rename that word')
   lowers = state.get('lower_case')
   return symbols, lowers if isinstance(lowers, bool) else None
 
