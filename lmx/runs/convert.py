@@ -505,13 +505,15 @@ def _export(workdir: Any, to: str, which: str | int, max_shard_size: str, card: 
     )
   note, about = restore.checkpoint_note(loaded, which), model_card.Card(loaded, options)
   kind = 'mem_transformer' if run.model_name == 'transformer_xl' and mem_transformer.fits(cfg) else run.model_name
-  if kind not in _EXPORTS:
-    lines = _export_folder(loaded, cfg, to, size)
-  elif max_shard_size:
+  if kind in _EXPORTS and max_shard_size:
     raise InputError(f'--max_shard_size: got {max_shard_size}; {kind} is written as one file; omit it')
-  else:
-    lines = _EXPORTS[kind](loaded, cfg, to)
-  return lines + about.write(to) + [note] * bool(note)
+  with folders.whole(to) as part:
+    if kind in _EXPORTS:
+      lines = _EXPORTS[kind](loaded, cfg, str(part))
+    else:
+      lines = _export_folder(loaded, cfg, str(part), size)
+    lines += about.write(part, os.path.basename(os.path.abspath(to)))
+  return [line.replace(str(part), str(to)) for line in lines] + [note] * bool(note)
 
 
 def _export_elmo(loaded: restore.RestoredRun, cfg: Any, to: str) -> list[str]:

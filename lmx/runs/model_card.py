@@ -115,10 +115,15 @@ class Card:
     self.name = self.architecture = ''
     self.library, self.task, self.has_tokenizer = '', '', False
 
-  def write(self, directory: Any) -> list[str]:
-    """Write README.md beside exported weights; return lines for the user. Raises InputError if it cannot be written."""
+  def write(self, directory: Any, name: str = '') -> list[str]:
+    """Write README.md beside exported weights; return lines for the user. Raises InputError if it cannot be written.
+
+    Args:
+      directory: the folder of the weights.
+      name: of the model, if the options have none; '' is that of the folder.
+    """
     directory = pathlib.Path(directory)
-    self.name = self.chosen.name or directory.resolve().name
+    self.name = self.chosen.name or name or directory.resolve().name
     if (config := directory / folders.CONFIG).exists():
       self.architecture = folders.read_json(config)['architectures'][0]
     model = '' if self.architecture else self.run.model_name

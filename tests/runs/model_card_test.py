@@ -171,6 +171,13 @@ def test_trained_weights_have_no_licence_but_name_their_origin(measured, workdir
   assert 'has the metrics of step 0, and these weights are of step 5' in body
 
 
+def test_folder_does_not_appear_without_its_card(workdir, tmp_path, monkeypatch):
+  monkeypatch.setattr(model_card.Card, 'text', lambda card: 1 / 0)
+  with pytest.raises(ZeroDivisionError):
+    convert.export_run(workdir, tmp_path / 'out')
+  assert not [path for path in tmp_path.iterdir() if path.name.startswith('out')]
+
+
 @pytest.mark.parametrize(
   'given,message',
   [
