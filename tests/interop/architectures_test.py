@@ -162,7 +162,7 @@ def test_import_and_export_round_trip_the_folder(name, marks, objective, make, t
   assert ('newly initialised: model/mlm' in out) == (run.run.model_name == 'bert')
   assert run.run.data.special_tokens == marks
   if run.run.model_name == 'xlnet':
-    assert run.run.data.batching.form == ('plain' if objective == 'tag' else 'xlnet')
+    assert run.run.data.batching.form == ('template' if objective == 'tag' else 'xlnet')
   assert run.labels == (list(LABELS) if objective in ('classify', 'tag') else [])
   convert.export_run(tmp_path / 'run', tmp_path / 'out')
   before, after = (safetensors.numpy.load_file(f / 'model.safetensors') for f in (made, tmp_path / 'out'))
