@@ -1266,6 +1266,7 @@ BATCHING_CHANGES: dict = {
   ('texts', 'second_length'): ({}, 2),
   ('texts', 'empty_second'): None,  # no text is empty here
   ('texts', 'truncation'): None,  # no two texts are truncated together here; tests/runs/rows_test.py
+  ('texts', 'pad_id'): None,  # no text ends with it here; tests/runs/rows_test.py
   ('texts', 'buckets'): ({}, (24, 48)),
   ('texts', 'packed'): ({}, True),
   ('translation', 'tokens'): ({}, 128),

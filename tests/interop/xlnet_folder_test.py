@@ -202,7 +202,7 @@ def test_folder_needs_a_vocabulary_that_the_model_has_room_for(make, tmp_path):
   with pytest.raises(InputError, match='got no tokenizer of kind unigram'):
     convert.import_run(str(folder), tmp_path / 'run')
   sentencepiece_test.write(folder / 'spiece.model', [*sentencepiece_test.learned(), ('▁more', -9.0)])
-  with pytest.raises(InputError, match='model.V: got 49'):
+  with pytest.raises(InputError, match='got 49 embeddings of tokens'):
     convert.import_run(str(folder), tmp_path / 'run')
 
 
