@@ -441,14 +441,18 @@ def encode_prompt(tokenizer: Any, text: str) -> np.ndarray:
 
 
 def prompt_ids(tokenizer: Any, text: str) -> np.ndarray:
-  """Return the ids of `encode_prompt`, or the end-of-text token if there are none.
+  """Return the ids from which a prompt is continued: `begin_row` of `encode_prompt`."""
+  return begin_row(tokenizer, encode_prompt(tokenizer, text))
+
+
+def begin_row(tokenizer: Any, ids: np.ndarray) -> np.ndarray:
+  """Return the ids of a prompt, (T,), or the end-of-text token if there are none.
 
   An imported tokenizer with its own rows adds their special tokens, as `tokenizer(text)` of transformers does.
 
   Raises:
     InputError: the prompt is empty, and the tokenizer has no end-of-text token.
   """
-  ids = encode_prompt(tokenizer, text)
   if tokenizer.templates and tokenizer.templates[0].special:
     return tokenizer.templates[0].row(ids)[0]
   if ids.size:

@@ -220,7 +220,7 @@ def write(
     InputError: the model cannot continue the prompt; see `generate.generate`.
   """
   shown_T = generate.encode_prompt(tokenizer, prompt)
-  prompt_T = generate.prompt_ids(tokenizer, prompt)
+  prompt_T = generate.begin_row(tokenizer, shown_T)
   call = (model, cfg, params)
   if options.beam:
     found = _search(*call, tokenizer, prompt_T, options)
