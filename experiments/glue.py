@@ -37,7 +37,11 @@ def task(name: str) -> dict[str, Any]:
   if name.startswith('own'):
     scored = name == 'own_scores'
     objective = {'name': 'regress'} if scored else {'name': 'classify', 'metric': 'accuracy'}
-    return {'objective': objective, 'data': {'dataset': 'table_files', 'scores': scored, 'hold_out_test': False}}
+    return {
+      'objective': objective,
+      'data': {'dataset': 'table_files', 'scores': scored, 'hold_out_test': False},
+      'evaluation': {'baselines': True},
+    }
   return {
     'objective': {'name': 'classify', **TASKS.get(name, {'metric': 'accuracy'})},
     'data': {'dataset': f'glue/{name}' if name in TASKS else name},
@@ -50,6 +54,6 @@ def tiny() -> dict[str, Any]:
   changes = {
     'objective': {'name': 'classify', 'metric': 'accuracy', 'positive': ''},
     'data': {'hold_out_test': True},
-    'evaluation': {'split': 'test'},
+    'evaluation': {'split': 'test', 'baselines': False},
   }
   return config.merge(rows, changes).to_dict()

@@ -131,7 +131,7 @@ def get_config(variant, options):
     },
     'train': {'epochs': epochs, 'log_every': 20},
     'evaluation': {
-      'baselines': False,
+      'baselines': variant == 'own',
       'which': 'last' if released else 'best',
       'split': fine_tuning.measured_split(variant, VARIANTS),
     },

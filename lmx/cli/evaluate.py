@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     default='best',
     help="'best' on the validation split, 'last', 'average', or a step; with --pairs also 'all', every checkpoint",
   )
-  parser.add_argument('--no-baselines', action='store_true', help='do not evaluate the n-gram models')
+  parser.add_argument('--no-baselines', action='store_true', help='do not evaluate the baselines')
   parser.add_argument('--cache', metavar='WINDOW,LAMBDA,THETA', help='also evaluate with a continuous cache')
   parser.add_argument(
     '--mixture', metavar='NAME[:WEIGHT]', help="also evaluate mixed with an n-gram model: 'trigram' or 'kneser_ney'"

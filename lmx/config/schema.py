@@ -108,9 +108,12 @@ class Evaluation:
     n_best: number of best starts, ends and spans of a question (lmx/prediction/question_answering.py).
     answer_length: maximum tokens of an answer.
     null_threshold: the null answer is predicted if its score exceeds the best span's by more than this.
-    baselines: also evaluate unigram and interpolated Kneser-Ney models on the same split and vocabulary.
-    bag_of_words: also evaluate classifiers of one text's words (lmx/metrics/bag_of_words.py): naive Bayes and logistic
-      regression on TF-IDF, trained on the same documents.
+    baselines: also evaluate simple models on the same split. For language models: unigram and interpolated Kneser-Ney
+      of the same vocabulary. For classes and scores of texts: the most frequent class or the mean score, and with
+      `pip install 'lmx[baselines]'` logistic or ridge regression on TF-IDF (lmx/metrics/bag_of_words.py), trained on
+      the same rows, if these are at most 100,000 and have at most 50 million characters.
+    bag_of_words: also evaluate classifiers of one text's words, by scikit-learn: naive Bayes and logistic regression on
+      TF-IDF.
     order: the order n of the Kneser-Ney model.
     mixture: also evaluate the mean of the model's and an n-gram model's probabilities on the same tokens: 'trigram'
       (interpolated, lmx/metrics/interpolated_trigram.py), 'kneser_ney' (of `order`) or '' for none.

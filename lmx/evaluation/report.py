@@ -16,7 +16,7 @@ from lmx.engine import precision, sharding
 from lmx.evaluation import evaluate, parts, samples
 from lmx.evaluation.parts import Evaluation
 from lmx.metrics import by_class, metric
-from lmx.reporting import run_log, waiting
+from lmx.reporting import loss_curve, run_log, waiting
 from lmx.runs import training
 from lmx.runs.restore import RestoredRun
 from lmx.types import Objective, Params
@@ -166,17 +166,21 @@ def check(run: schema.Run, corpus: Any, batches: Any) -> list[str]:
 def summary(metrics: Mapping[str, Any], objective: Objective) -> str:
   """Return an objective's main metrics as lines of text, with the baselines' metrics."""
   selected, headline = parts.select(objective, metrics), metrics['metric']
-  rows = [(metrics['model'], metrics[headline])]
+  declared = metric.find(objective.METRICS, headline) or metric.Metric(headline, None)
+  rows = [(metrics['model'], f'{metrics[headline]:12{declared.headline}}')]
   if 'cache' in metrics:
-    rows.append(('with a cache of {window}'.format(**metrics['cache']), metrics['cache'][headline]))
-  for name, label in (('kneser_ney', 'Kneser-Ney {order}-gram'), ('unigram', 'unigram')):
+    window, value = metrics['cache']['window'], metrics['cache'][headline]
+    rows.append((f'with a cache of {window}', f'{value:12{declared.headline}}'))
+  for name, label in loss_curve.BASELINES.items():
     other = metrics.get('baselines', {}).get(name, {})
-    if headline in other:
-      rows.append((label.format(**other), other[headline]))
+    if 'skipped' in other:
+      rows.append((label.format(**other), f'  {other["skipped"]}'))
+    elif headline in other:
+      rows.append((label.format(**other), f'{other[headline]:12{declared.headline}}'))
   counted = f'{metrics["tokens_counted"]:,} {metrics["unit"]}'
   title = f'{_caption(headline, metrics)} on {metrics["dataset"]}/{metrics["split"]} ({counted})'
-  declared = metric.find(objective.METRICS, headline) or metric.Metric(headline, None)
-  lines = [title, *(f'  {label:24} {value:12{declared.headline}}' for label, value in rows)]
+  width = max(24, *(len(label) for label, _ in rows))
+  lines = [title, *(f'  {label:{width}} {value}' for label, value in rows)]
   if 'interval' in metrics:
     low, high = (f'{bound:{declared.headline}}' for bound in metrics['interval'])
     about = '{count:,} {unit}'.format(**metrics['rows'])

@@ -21,7 +21,7 @@ from lmx.types import Array, Batch, Model, Output, Params, State, Totals
 
 METRICS = (*correlation.METRICS, Metric('rmse', False, shown=False), Metric('lm_nll', False, shown=False))
 HEADLINES = ('pearson', 'spearman', 'rmse')
-PREDICTION, ROWS = 'classification', 'regression'
+EVALUATION, PREDICTION, ROWS = 'regression', 'classification', 'regression'
 UNIT = 'rows'  # unit of the loss's weight
 ACROSS_ROWS = True  # batch normalisation: `loss` takes `axis`
 model_batch, init = rows.model_batch, rows.init

@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 
-BASELINES = {'kneser_ney': 'Kneser-Ney {order}-gram', 'unigram': 'unigram'}
+BASELINES = {
+  'kneser_ney': 'Kneser-Ney {order}-gram',
+  'unigram': 'unigram',
+  'majority': 'majority class, "{label}"',
+  'mean': 'mean of the training scores',
+  'tfidf': 'TF-IDF, {regression}',
+}
 _LARGEST = 1e300  # value on an axis
 
 

@@ -19,7 +19,7 @@ from lmx.data.tokenizers.characters import Bytes
 from lmx.engine import sharding, step
 from lmx.errors import InputWarning
 from lmx.evaluation import evaluate, parts
-from lmx.evaluation.parts import baselines
+from lmx.evaluation.parts import ngrams
 from lmx.metrics import language
 from lmx.models import registry
 from lmx.objectives import classify, rows, tag
@@ -129,7 +129,7 @@ def test_text_without_spaces_has_no_count_of_words(text, has_words):
   assert ('words' in counts) == has_words and counts['characters'] == 3 * len(text)
   corpus = dataclasses.replace(corpus, splits={'train': corpus.splits['test'], **corpus.splits})
   run = resolve.to_run(resolve.load('experiments/gpt2/quickstart.py:tiny', ['evaluation.order=2']))
-  found = baselines.measure(parts.Subject(run, corpus, {}, None, 'test')).metrics
+  found = ngrams.measure(parts.Subject(run, corpus, {}, None, 'test')).metrics
   assert ('perplexity_per_word' in found['baselines']['unigram']) == has_words
   headline = language.headline(language.report(1.0, 1, counts))
   assert headline == ('perplexity_per_word' if has_words else 'bits_per_character')
@@ -151,7 +151,7 @@ def test_unknown_words_of_text_files_are_spelled(tmp_path, monkeypatch):
   bits = (20 + 9 * np.log(257)) / np.log(2) / corpus.splits['test'].counts['bytes']
   assert found['bits_per_byte_with_spelling'] == pytest.approx(bits)
   assert 'unknown_charged' not in evaluate.compute_results(run, corpus, 'valid', {'nll': (2.0, 1.0)})
-  baseline = baselines.measure(parts.Subject(run, corpus, {}, None, 'test', False)).metrics['baselines']['unigram']
+  baseline = ngrams.measure(parts.Subject(run, corpus, {}, None, 'test', False)).metrics['baselines']['unigram']
   assert baseline['unknown_words'] == 3
   (tmp_path / 'test.txt').write_text('a b\n')
   found = evaluate.compute_results(run, corpus, 'test', {'nll': (20.0, 10.0)})

@@ -1,7 +1,7 @@
 """Metrics that an evaluation adds to those that an objective reports from the totals of a split.
 
-`EVALUATION` of an objective names a file of this folder, and so do the options of the section `evaluation` that the
-file reads.
+`EVALUATION` of an objective names a file of this folder. `OPTIONS` of that file names further ones, for options of the
+section `evaluation`.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Part:
   """Interface of a file of this folder. `get` adds the defaults below to the names of the file.
 
   Attributes:
-    OPTIONS: options of the section `evaluation` that add the part of their name: 'baselines', 'cache', 'mixture'.
+    OPTIONS: option of the section `evaluation`, which is also the key of its metrics -> the part that it adds.
     SCORES: metrics of `measure` that `train.best_by` may name, so that validations measure the part too.
     ensemble: (members, split) -> evaluation of the mean of their predictions, where `check_ensemble` accepts them.
   """
 
-  OPTIONS: tuple[str, ...] = ()
+  OPTIONS: Mapping[str, str] = {}
   SCORES: tuple[str, ...] = ()
   ensemble: Callable[[Members, str], Evaluation]
 
@@ -103,7 +103,7 @@ def get(name: str) -> Part:
 def select(objective: Objective, options: Mapping[str, Any]) -> list[Part]:
   """Return the part of an objective, and the parts of those of its options that are set; '' or () is unset."""
   part = get(objective.EVALUATION)
-  return [part, *(get(option) for option in part.OPTIONS if options.get(option))]
+  return [part, *(get(name) for option, name in part.OPTIONS.items() if options.get(option))]
 
 
 def check_options(run: Run, objective: Objective) -> None:

@@ -9,12 +9,14 @@ import numpy as np
 
 from lmx import objectives
 from lmx.config.schema import Run
-from lmx.data import labels, pipeline
+from lmx.data import labels
 from lmx.errors import InputError
 from lmx.evaluation import members
 from lmx.evaluation.parts import Added, Evaluation, Members, Subject
 from lmx.prediction import classification
 from lmx.reporting import plots
+
+OPTIONS = {'baselines': 'bag_of_words'}
 
 
 def measure(subject: Subject) -> Added:
@@ -31,18 +33,22 @@ def measure(subject: Subject) -> Added:
 
 def _bag_of_words(run: Run, corpus: Any, split: str) -> dict[str, float]:
   """Return the accuracies of classifiers of words on the labelled documents of a split."""
+  from lmx.evaluation.parts.bag_of_words import labelled_rows
   from lmx.metrics import bag_of_words
 
   if (texts := corpus.manifest.get('texts', 1)) > 1:
     raise InputError(f'evaluation.bag_of_words: got rows of {texts} texts; expected rows of one; omit it')
-
-  def labelled(name: str) -> tuple[list[str], np.ndarray]:
-    rows = [text for _, text, *_ in pipeline.examples(run.data, name)]
-    labels_I = np.asarray(corpus.split(name).labels)
-    chosen = pipeline.select_documents(run.data, name, len(rows))
-    return [rows[i] for i, label in zip(chosen, labels_I, strict=True) if label >= 0], labels_I[labels_I >= 0]
-
-  return bag_of_words.accuracies(*labelled('train'), *labelled(split), len(corpus.manifest['label_names']))
+  if not bag_of_words.is_installed():
+    raise InputError(
+      "evaluation.bag_of_words: got True; expected scikit-learn; pip install 'lmx[baselines]', or omit it"
+    )
+  (train, labels_I), (test, truth_J) = (labelled_rows(run, corpus, name) for name in ('train', split))
+  words = lambda rows: [text for (text,) in rows]
+  predicted = {
+    'naive_bayes': bag_of_words.naive_bayes(words(train), labels_I, words(test)),
+    'tfidf': bag_of_words.classify(train, labels_I, test, len(corpus.manifest['label_names'])),
+  }
+  return {name: float(np.mean(predicted_J == truth_J)) for name, predicted_J in predicted.items()}
 
 
 def write(workdir: Any, metrics: Mapping[str, Any], outputs: Sequence[Any]) -> None:

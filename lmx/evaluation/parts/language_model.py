@@ -13,7 +13,7 @@ from lmx.evaluation import evaluate, members
 from lmx.evaluation.parts import Evaluation, Members
 from lmx.metrics import language
 
-OPTIONS = ('baselines', 'cache', 'mixture')
+OPTIONS = {'baselines': 'ngrams', 'cache': 'cache', 'mixture': 'mixture'}
 
 
 def check_ensemble(run: Run) -> None:

@@ -131,13 +131,19 @@ def _metrics(report: Report) -> Table:
     if isinstance(values.get(name), dict):
       columns[formats.fill(label, values[name])] = values[name]
   for name, baseline in values.get('baselines', {}).items():
-    columns[formats.fill(loss_curve.BASELINES.get(name, words(name)), baseline)] = baseline
+    if 'skipped' not in baseline:
+      columns[_baseline(name, baseline)] = baseline
   rows = []
   for name in names:
     cells = [column.get(name) for column in columns.values()]
     of_class = f' of {values["positive"]}' if name == 'f1' and 'positive' in values else ''
     rows.append([words(name) + of_class, *(_shown(report, name, x) if _is_number(x) else '' for x in cells)])
   return ['metric', *columns], rows
+
+
+def _baseline(name: str, baseline: Mapping[str, Any]) -> str:
+  """Return the label of a baseline."""
+  return formats.fill(loss_curve.BASELINES.get(name, words(name)), baseline)
 
 
 def _is_best(name: str) -> bool:
@@ -157,6 +163,9 @@ def _facts(report: Report) -> Iterator[tuple[str, Any]]:
   """Yield the split, counts and protocol of the metrics."""
   values = report.results
   yield 'split', f'{values["dataset"]}/{values["split"]}'
+  for name, baseline in values.get('baselines', {}).items():
+    if 'skipped' in baseline:
+      yield _baseline(name, baseline), baseline['skipped']
   if 'tokens_counted' in values:
     yield 'counted', Markup('{} {}').format(number(values['tokens_counted']), values.get('unit', 'tokens'))
   for name in _COUNTS:
