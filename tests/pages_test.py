@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import functools
 import http.server
-import importlib.util
+import importlib
 import json
 import os
 import pathlib
@@ -20,6 +21,7 @@ import pytest
 
 from lmx.cli import list as list_command
 from lmx.cli import main
+from lmx.config import resolve
 from lmx.data import datasets
 from lmx.models import registry
 from tests import browser, documents_test
@@ -79,12 +81,14 @@ def test_pages_count_nothing_that_a_new_part_changes():
   assert len(readme.splitlines()) <= 180 and len((ROOT / 'CONTRIBUTING.md').read_text().splitlines()) <= 60
 
 
+@functools.cache
 def hook(name: str):
-  """A module of docs/hooks."""
-  spec = importlib.util.spec_from_file_location(name, DOCS / f'hooks/{name}.py')
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module
+  """A module of docs/hooks, which imports others from its folder."""
+  sys.path.insert(0, str(DOCS / 'hooks'))
+  try:
+    return importlib.import_module(name)
+  finally:
+    sys.path.remove(str(DOCS / 'hooks'))
 
 
 def test_links_lead_to_pages_of_the_site():
@@ -97,28 +101,37 @@ def test_links_lead_to_pages_of_the_site():
 
 
 def test_every_option_and_program_is_generated():
-  generated = hook('generated')
-  text = generated.commands()
-  assert re.findall(r'(?m)^### lmx (\w+)', text) == list(main.COMMANDS)
-  assert '| `--workdir=WORKDIR` | ' in text and '**required**' in text
-  text = generated.launchers()
-  assert re.findall(r'(?m)^## launch\.(\w+)', text) == list(generated.LAUNCHERS)
+  commands, generated = hook('command_pages'), hook('generated')
+  pages = commands.pages()
+  assert list(pages) == [f'commands/{name}.md' for name in main.COMMANDS]
+  assert '### `--workdir=WORKDIR` { #workdir .lmx-key }\n\nRequired\n\nWork directory' in pages['commands/evaluate.md']
+  text = commands.launchers()
+  assert re.findall(r'(?m)^## launch\.(\w+)', text) == list(commands.LAUNCHERS)
   programs = {p.parent.name for p in (ROOT / 'launch').glob('*/__main__.py')}
   programs |= {p.stem for p in (ROOT / 'launch').glob('*.py') if "__name__ == '__main__'" in p.read_text()}
-  assert programs == set(generated.LAUNCHERS)
+  assert programs == set(commands.LAUNCHERS)
   assert re.findall(r'(?m)^\| `(\w+)` \|', generated.models()) == registry.names()
   text = generated.recipes()
   files = [path for path, _ in list_command.experiments()]
   assert re.findall(r'(?m)`lmx .*--config=(experiments/\S+\.py)\S* .*\|$', text) == files
   assert [f'| `{name}` | ' in generated.data_sets() for name in datasets.DATA_SETS] == [True] * len(datasets.DATA_SETS)
-  text = generated.configuration()
-  assert all(f'### model: {name}\n' in text for name in registry.names())
-  assert '| `optim.lr` | `float` | ' in text and '| `train.patience` | `int` | `0` | validations without' in text
+
+
+def test_every_key_has_its_heading():
+  pages = {page.path: page.text for page in hook('configuration_pages').pages()}
+  assert {f'configuration/models/{name}.md' for name in registry.names()} < set(pages)
+  assert '### `optim.lr` { #optim.lr .lmx-key }\n\n`float`, default `0.0003`\n' in pages['configuration/optim.md']
+  for section, cls in resolve.SECTIONS.items():
+    for field in dataclasses.fields(cls):
+      assert f'{{ #{section}.{field.name} .lmx-key }}' in pages[f'configuration/{section}.md'], field.name
+  for text in pages.values():
+    anchors = re.findall(r'\{ #(\S+) ', text)
+    assert len(anchors) == len(set(anchors))
 
 
 def test_programs_of_the_pages_parse():
   """Every `python -m launch.NAME ...` of a page, and the lmx command after its `--`."""
-  parsers = dict(hook('generated').launcher_parsers())
+  parsers = dict(hook('command_pages').launcher_parsers())
   seen = set()
   for document in documents_test.DOCUMENTS:
     text = re.sub(r'\s*\\\n\s*', ' ', (ROOT / document).read_text())
