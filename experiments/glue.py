@@ -39,7 +39,12 @@ def task(name: str) -> dict[str, Any]:
     objective = {'name': 'regress'} if scored else {'name': 'classify', 'metric': 'accuracy'}
     return {
       'objective': objective,
-      'data': {'dataset': 'table_files', 'scores': scored, 'hold_out_test': False},
+      'data': {
+        'dataset': 'table_files',
+        'scores': scored,
+        'hold_out_test': False,
+        'batching': fine_tuning.FEW_SHAPES,
+      },
       'evaluation': {'baselines': True},
     }
   return {

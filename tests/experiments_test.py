@@ -1239,6 +1239,7 @@ _ANY = tuple(range(1, 256))
 BATCHING_CHANGES: dict = {
   'pool': ({}, 0),
   'groups': ({'buckets': _ANY}, 2),
+  'rows_per_bucket': None,  # tests/data/batching/bucketed_test.py
   ('permutations', 'reuse'): ({'predictions': 4}, 6),
   ('permutations', 'chunk'): ({'predictions': 4}, 4),
   ('permutations', 'predictions'): ({'predictions': 4}, 3),

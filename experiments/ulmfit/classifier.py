@@ -116,7 +116,11 @@ def get_config(variant, options):
     },
     'data': {
       **recipe.text(recipe.DATA.get(variant, variant), options.direction, options.fidelity),
-      'batching': {'name': 'documents', 'buckets': buckets},
+      'batching': {
+        'name': 'documents',
+        'buckets': buckets,
+        **(fine_tuning.FEW_SHAPES if variant == 'own' else {}),
+      },
       'batch_size': 32 if released else 64,
       'length': length,
     },

@@ -176,6 +176,12 @@ RULES: dict[str, Rule] = {
     {'parallel.stack_layers': False},
     in_evaluation=False,
   ),
+  'few_shapes': Rule(
+    "batches of the user's tables have few lengths if there are few rows",
+    lambda config: config['data']['dataset'] == 'table_files' and 'rows_per_bucket' in config['data']['batching'],
+    {'data.batching.rows_per_bucket': 0},
+    in_evaluation=False,
+  ),
   'slanted_triangular': Rule(
     'a slanted triangle of fewer than 1 / cut_fraction updates rises for one update instead of none',
     lambda config: config['optim']['schedule'] == 'slanted_triangular',
@@ -228,12 +234,14 @@ def evaluation_notes(config: Config, platform: str) -> list[str]:
 
 # Settings that earlier versions had not, with the value that computes as they did: it is no part of a digest.
 _LATER: dict[str, Any] = {
-  **dict.fromkeys((f'semantics.{rule}' for rule in ('label_forms', 'packed_rows', 'plateau_score', 'split_names')), 0),
+  **dict.fromkeys((f'semantics.{rule}' for rule in ('few_shapes', 'label_forms', 'packed_rows')), 0),
+  **dict.fromkeys((f'semantics.{rule}' for rule in ('plateau_score', 'split_names')), 0),
   **dict.fromkeys((f'semantics.{rule}' for rule in ('numba_attention', 'numba_loops', 'numba_updates')), 0),
   'data.batching.context': 'sentence',
   'data.batching.documents': '',
   'data.batching.packed': False,
   'data.batching.pad_id': -1,
+  'data.batching.rows_per_bucket': 0,
   'data.batching.truncation': 'released',
   'data.column': 'text',
   'data.split_names': 'words',

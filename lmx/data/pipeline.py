@@ -357,6 +357,8 @@ def batches(cfg: Config, corpus: Corpus, split: str, seed: int, *, train: bool) 
   if seed < 0:
     raise InputError(f'seed: got {seed}; expected at least 0')
   module = batching.get(cfg.batching.name)
+  if getattr(cfg.batching, 'rows_per_bucket', 0):
+    cfg = _with_few_buckets(cfg, corpus, split, train=train)
   split_batches: Batches = module.build(cfg, corpus, split, seed, train=train)
   if not cfg.characters or module.CHARACTERS == 'must':
     return split_batches
@@ -364,6 +366,19 @@ def batches(cfg: Config, corpus: Corpus, split: str, seed: int, *, train: bool) 
     split_batches, word_characters.create(corpus.tokenizer, cfg.characters)
   )
   return with_characters
+
+
+def _with_few_buckets(cfg: Config, corpus: Corpus, split: str, *, train: bool) -> Config:
+  """Return the section with the buckets that `rows_per_bucket` chooses, by the training rows if the corpus has any."""
+  by = 'train' if 'train' in corpus.splits else split
+  with warnings.catch_warnings():
+    warnings.simplefilter('ignore', InputWarning)  # shown for the batches themselves
+    whole = dataclasses.replace(cfg, eval_length=0)
+    rows: Any = batching.get(cfg.batching.name).build(whole, corpus, by, EVAL_SEED, train=False)
+  chosen = rows.few_buckets(cfg.batch_size)
+  longer = [] if train else [bucket for bucket in cfg.batching.buckets if bucket > chosen[-1]]
+  buckets = dataclasses.replace(cfg.batching, buckets=(*chosen, *longer))
+  return dataclasses.replace(cfg, batching=buckets, length=chosen[-1] if train else cfg.length)
 
 
 def describe(batches: Batches) -> dict[str, Any]:

@@ -59,11 +59,13 @@ def measure(
   rows = engine.process_rows(batches.padded_rows)
   model_state = engine.build_rows(lambda: begin(batches.padded_rows), batches.padded_rows)
   pending = None
-  with pipeline.prefetch(batches, 0, batches.steps, rows) as stream:
-    for _, batch in waiting.bar(stream, title, batches.steps):
-      metrics, model_state = eval_step(params, model_state, engine.put_batch(batch))
+  with pipeline.prefetch(batches, 0, batches.steps, rows) as stream, waiting.Bar(batches.steps, title) as progress:
+    for _, batch in stream:
+      with progress.compiling(eval_step, batch):
+        metrics, model_state = eval_step(params, model_state, engine.put_batch(batch))
       _add(pairs, arrays, pending)  # the previous batch, while this one is computed
       pending = metrics
+      progress.update(1)
   _add(pairs, arrays, pending)
   sums = {name: (float(pair[0]), float(pair[1])) for name, pair in pairs.items()}
   return {**sums, **{name: np.concatenate(parts) for name, parts in arrays.items()}}

@@ -23,6 +23,7 @@ from lmx.data.tokenizers.words import with_all_words
 from lmx.engine import precision
 from lmx.errors import InputError
 from lmx.models import registry
+from lmx.reporting import waiting
 from lmx.runs.restore import RestoredRun
 from lmx.types import Params
 
@@ -63,10 +64,14 @@ def predict(run: schema.Run, batches: Batches, params: Params) -> Iterator[tuple
     params: {'model': ..., 'objective': ...}, unsharded on one device.
   """
   predict_step = _compiled_step(run.model_name, run.measured, run.objective_name, run.objective, run.matmul_precision)
-  for step in range(batches.steps):
-    batch = batches(step)
-    predictions, _ = predict_step(params, {key: x for key, x in batch.items() if key not in _LABELS}, ())
-    yield batch, {name: np.asarray(x) for name, x in predictions.items()}
+  with waiting.Bar(batches.steps, f'predict {batches.split}') as progress:
+    for step in range(batches.steps):
+      batch = batches(step)
+      inputs = {key: x for key, x in batch.items() if key not in _LABELS}
+      with progress.compiling(predict_step, inputs):
+        predictions, _ = predict_step(params, inputs, ())
+      yield batch, {name: np.asarray(x) for name, x in predictions.items()}
+      progress.update(1)
 
 
 @functools.lru_cache(maxsize=2)

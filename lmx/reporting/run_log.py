@@ -267,12 +267,11 @@ class Logger:
     if not self.primary or shapes in self._compiled:
       yield
       return
-    shape = batch['packed_PT'].shape if 'packed_PT' in batch else max((x.shape for x in batch.values()), key=math.prod)
-    rows = f' for rows of another shape, {" x ".join(map(str, shape))}' if self._compiled else ''
     self._compiled.add(shapes)
     show = None if self._bar.disable else lambda text: self._bar.set_description_str(text and f'{text}: ')
     began = time.monotonic()
-    with waiting.waiting(f'compiling{rows} (step {step} of {self.total_steps})', show):
+    text = f'compiling batches of {waiting.shape_text(batch)} (step {step} of {self.total_steps})'
+    with waiting.waiting(text, show):
       yield
     if self._rate_start is not None:
       last_step, last, waited = self._rate_start

@@ -6,17 +6,20 @@ The estimate excludes the first update, which compiles.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tqdm import tqdm
 
 EVERY = 10.0  # seconds between plain lines
 DELAY = 2.0  # seconds after which a wait is shown
+_shapes_of: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()  # of each compiled function
 _FORMAT = '{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{unit} [{elapsed}{postfix}]'
 
 
@@ -68,6 +71,16 @@ class Bar:
   def __exit__(self, *_: Any) -> None:
     self._bar.close()
 
+  def compiling(self, step: Any, batch: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
+    """Show that the block compiles, if it is the first call of the compiled function `step` on these shapes."""
+    shapes = _shapes_of.setdefault(step, set())
+    key = frozenset((name, tuple(x.shape)) for name, x in batch.items())
+    if key in shapes or not self._title:
+      return contextlib.nullcontext()
+    shapes.add(key)
+    show = None if self._plain else lambda text: self._bar.set_description_str(text or self._title)
+    return waiting(f'{self._title}: compiling batches of {shape_text(batch)}', show)
+
   def update(self, units: int) -> None:
     """Add finished units, and show the progress."""
     now, self._done = time.monotonic(), self._done + units
@@ -92,6 +105,13 @@ def bar(items: Iterable[Any], title: str, total: int, unit: str = '') -> Iterato
     for item in items:
       yield item
       progress.update(1)
+
+
+def shape_text(batch: Mapping[str, Any]) -> str:
+  """Return the shape of a batch's packed sequences, of its tokens or of its largest array, such as '32 x 64'."""
+  name = next((name for name in ('packed_PT', 'tokens_BT') if name in batch), '')
+  shape = batch[name].shape if name else max((x.shape for x in batch.values()), key=math.prod)
+  return ' x '.join(map(str, shape))
 
 
 @contextlib.contextmanager

@@ -92,9 +92,20 @@ def plan(run: schema.Run, corpus: Any, row_shards: int) -> Plan:
   division = divide(batches.row_counts(), batches.groups, run.optim.accumulate, row_shards)
   total_steps = run.train.steps or max(1, batches.steps_in(run.train.epochs))
   check_range('train.epochs, as updates,', total_steps, 1, 2**31)  # counted in an int32
-  notes = (*batches.notes, *division.notes)
+  padded = batches.pad_rows(division.multiple)
+  notes = (*batches.notes, *division.notes, *_shapes_note(padded))
   words = steps_of_words(run.checkpoint.at_words, batches, corpus.split('train').counts.get('words', 0), total_steps)
-  return Plan(batches.pad_rows(division.multiple), division.microbatches, total_steps, notes, words)
+  return Plan(padded, division.microbatches, total_steps, notes, words)
+
+
+def _shapes_note(batches: Batches) -> tuple[str, ...]:
+  """Return a log line with the shapes of the batches, each of which is compiled."""
+  sizes = [f'{rows:,} x {length:,}' for rows, length in batches.shapes()]
+  if len(sizes) < 2:
+    return tuple(f'1 shape of batches, {size} {batches.unit}: compiled once, at the first update' for size in sizes)
+  return (
+    f'{len(sizes)} shapes of batches, {", ".join(sizes)} {batches.unit}: each compiled once, when it first comes',
+  )
 
 
 def steps_of_words(amounts: Sequence[int], batches: Batches, words: int, total_steps: int) -> dict[int, int]:

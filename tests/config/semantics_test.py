@@ -82,7 +82,9 @@ def test_rules_cannot_be_set():
 @pytest.mark.parametrize(
   ('path', 'rule', 'setting', 'begun', 'kept'),
   [
-    ('bert/tasks.py:rte', 'packed_rows', 'data.batching.packed', None, False),  # a setting that came with the rule
+    # Settings that came with the rule.
+    ('bert/tasks.py:rte', 'packed_rows', 'data.batching.packed', None, False),
+    ('esim/pairs.py:own', 'few_shapes', 'data.batching.rows_per_bucket', None, 0),
     ('rnn_lm/quickstart.py:tiny', 'numba_loops', 'model.backend', 'auto', 'xla'),
     ('rnn_lm/quickstart.py:tiny', 'numba_loops', 'model.backend', 'custom', 'custom'),
     ('gpt2/quickstart.py:tiny', 'numba_attention', 'model.attention', 'auto', 'without_numba'),
@@ -95,8 +97,8 @@ def test_earlier_run_keeps_its_rounding(tmp_path, path, rule, setting, begun, ke
   assert (rule in now.semantics) == (begun != kept)
   old['semantics'].pop(rule, None)
   if begun is None:
-    assert resolve.flatten(now)[setting] is True
-    del old['data']['batching']['packed']
+    assert resolve.flatten(now)[setting]
+    del old['data']['batching'][setting.rpartition('.')[2]]
   saved = resolve.resolve(old, saved=True)
   continued = resolve.with_saved_rules(now, saved)
   resolve.check_same(saved, continued, tmp_path)

@@ -163,7 +163,7 @@ def test_rates_leave_out_the_compilation_of_further_shapes(tmp_path, monkeypatch
         now[0] += 40 if step in (1, 5) else 0
       logger.train(step, metrics_of(step))
       now[0] += 0.5
-  assert said == ['compiling (step 1 of 30)', 'compiling for rows of another shape, 2 x 16 (step 5 of 30)']
+  assert said == [f'compiling batches of 2 x {T} (step {step} of 30)' for step, T in ((1, 8), (5, 16))]
   records = run_log.read_metrics(tmp_path)
   assert [r.get('tokens_per_second', 100) for r in records] == pytest.approx([100] * 4)
 
@@ -420,4 +420,4 @@ def test_packed_rows_are_named_by_their_sequences(tmp_path, monkeypatch):
     for step, P in ((1, 3), (2, 4)):
       with logger.compiling(step, {'tokens_BT': np.zeros((8, 16)), 'packed_PT': np.zeros((P, 12))}):
         pass
-  assert said[1] == 'compiling for rows of another shape, 4 x 12 (step 2 of 2)'
+  assert said[1] == 'compiling batches of 4 x 12 (step 2 of 2)'

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
 
+import numpy as np
 import pytest
 
 from lmx.reporting import waiting
@@ -83,6 +85,20 @@ def test_terminal_wait_message_is_cleared_after_errors():
     time.sleep(0.05)
     raise KeyError
   assert shown == ['compiling, 0 s', '']
+
+
+def test_first_call_on_each_shape_shows_that_it_compiles(monkeypatch):
+  said = []
+  monkeypatch.setattr(waiting, 'waiting', lambda text, show: said.append(text) or contextlib.nullcontext())
+  one, other = (lambda: 1), (lambda: 2)
+  batches = [{'tokens_BT': np.zeros((2, T)), 'labels_B': np.zeros(2)} for T in (8, 16, 8)]
+  for step, title in ((one, 'valid'), (one, 'test'), (other, ''), (other, 'test')):
+    with waiting.Bar(3, title, terminal=False) as bar:
+      for batch in batches:
+        with bar.compiling(step, batch):
+          pass
+  shapes = ['compiling batches of 2 x 8', 'compiling batches of 2 x 16']
+  assert said == [f'{title}: {shape}' for title in ('valid', 'test') for shape in shapes]
 
 
 def test_terminal_without_a_column_gets_lines(monkeypatch):

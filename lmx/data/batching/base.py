@@ -131,6 +131,10 @@ class Batches(abc.ABC):
     """Return the number of positions in an epoch, padding included but not rows that `pad_rows` adds."""
     return self.steps * self.batch_size * self.length
 
+  def shapes(self) -> tuple[tuple[int, int], ...]:
+    """Return (rows, positions) of the batches of the first epoch, without repetition; () if all are equal."""
+    return ()
+
   def _positions_in_groups(self, batches: Iterable[np.ndarray], lengths: Sequence[int] | np.ndarray) -> int:
     """Return the number of positions in batches with these row sizes; each group is padded to one length."""
     groups = (group for sizes in batches for group in np.array_split(np.sort(sizes), self.groups))

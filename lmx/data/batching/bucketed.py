@@ -19,7 +19,7 @@ import abc
 import copy
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -40,6 +40,9 @@ class Config:
 
   Attributes:
     buckets: lengths to which a batch may be padded, besides `data.length`; each is a compilation.
+    rows_per_bucket: use fewer buckets for fewer rows: with N training rows at most the larger of 2 and
+      N / rows_per_bucket, those that add the least padding. Training rows are then at most as long as the last of them;
+      evaluations use the same buckets, and longer ones only for longer rows. 0 uses all.
     pool: number of training batches whose rows are sorted by length together; 0 batches rows of any length.
     groups: number of groups of similar row length into which a training batch is divided. Groups are padded to their
       own bucket and processed in sequence, for one update of the whole batch. Fewer if the devices do not divide them
@@ -47,11 +50,12 @@ class Config:
   """
 
   buckets: Annotated[tuple[Annotated[int, ranges.Limits(1)], ...], ranges.Distinct(is_sorted=True)] = ()
+  rows_per_bucket: int = 0
   pool: int = POOL
   groups: int = 1
 
   def __post_init__(self) -> None:
-    check_least('data.batching', self, pool=0, groups=1)
+    check_least('data.batching', self, rows_per_bucket=0, pool=0, groups=1)
     check_buckets(self.buckets)
 
 
@@ -82,7 +86,7 @@ class Bucketed(Batches):
       cfg: the `batching` section.
       what: name of the examples, in messages and as the seed's purpose when drawing their order.
     """
-    self._what, self._pool = what, cfg.pool
+    self._what, self._pool, self._rows_per_bucket = what, cfg.pool, cfg.rows_per_bucket
     self._buckets = np.unique([*(b for b in cfg.buckets if b < self.length), self.length])
     if self._train and cfg.groups > 1:
       self.groups, self.lengths = cfg.groups, tuple(self._buckets.tolist())
@@ -92,12 +96,18 @@ class Bucketed(Batches):
       raise InputError(f'{self._title} is too small for one batch of {self.batch_size} rows: got {count} {what}')
     self._set_size(count, int(self._sizes.sum()), '1')
 
+  def few_buckets(self, batch_size: int) -> tuple[int, ...]:
+    """Return the buckets that `rows_per_bucket` chooses for batches of these rows."""
+    ends_J = np.append(np.arange(batch_size - 1, len(self._sizes) - 1, batch_size), len(self._sizes) - 1)
+    needed_J = [self._bucket(size) for size in np.sort(self._sizes)[ends_J]]
+    return merge_lengths(needed_J, max(2, len(self._sizes) // self._rows_per_bucket))
+
   def pack(self) -> Bucketed:
     """Return these training batches with `packed_PT`, without groups; the whole batch must be on one device."""
     packed = copy.copy(self)
     packed.groups, packed.lengths = 1, ()
     counts = [_token_counts(packed(step)) for step in range(_SAMPLED)]
-    T = self._bucket(max(int(count_L.max()) for count_L in counts))
+    T = self.length if self._rows_per_bucket else self._bucket(max(int(count_L.max()) for count_L in counts))
     packed._common = max(int(best_fit(count_L[count_L > 0], T).max()) + 1 for count_L in counts), T
     return packed
 
@@ -105,9 +115,19 @@ class Bucketed(Batches):
     """Return the number of positions in an epoch, padding included."""
     if self._common[0]:
       return self.steps * self._common[0] * self._common[1]
+    return self._positions_in_groups(self._batch_sizes(), self._buckets)
+
+  def shapes(self) -> tuple[tuple[int, int], ...]:
+    """Return (rows, positions) of the batches of the first epoch, without repetition."""
+    if self._common[0]:
+      return (self._common,)
+    lengths = {self._padded(int(sizes.max())) for sizes in self._batch_sizes()}
+    return tuple((self.padded_rows, length) for length in sorted(lengths))
+
+  def _batch_sizes(self) -> Iterator[np.ndarray]:
+    """Yield the row lengths of each batch of the first epoch."""
     sizes = self._sizes[self._ordered(0)[: self.steps * self.batch_size]]
-    batches = (sizes[i : i + self.batch_size] for i in range(0, len(sizes), self.batch_size))
-    return self._positions_in_groups(batches, self._buckets)
+    return (sizes[i : i + self.batch_size] for i in range(0, len(sizes), self.batch_size))
 
   def __call__(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
     """Return the given rows of the batch at `step`."""
@@ -151,6 +171,20 @@ class Bucketed(Batches):
     parts = [permutation[i : i + pool] for i in range(0, len(permutation), pool)]
     ranked = np.concatenate([part[np.argsort(self._sizes[part], kind='stable')] for part in parts])
     return ranked.reshape(-1, self.batch_size)[draw.permutation(self.steps)].ravel()
+
+
+def merge_lengths(needed_J: Sequence[int], most: int) -> tuple[int, ...]:
+  """Return at most `most` of the lengths that batches need, the longest among them, with little padding.
+
+  One after another, the length is dropped whose batches gain the fewest positions by the next longer one.
+  """
+  lengths, counts = (x.tolist() for x in np.unique(needed_J, return_counts=True))
+  while len(lengths) > most:
+    i = min(range(len(lengths) - 1), key=lambda i: counts[i] * (lengths[i + 1] - lengths[i]))
+    lengths.pop(i)
+    moved = counts.pop(i)
+    counts[i] += moved
+  return tuple(lengths)
 
 
 def _valid(batch: dict[str, np.ndarray]) -> np.ndarray:

@@ -221,6 +221,10 @@ class Translation(Batches):
   def row_counts(self) -> tuple[int, ...]:
     return tuple(sorted({self._padded_rows(self._rows[bucket]) for bucket in self._planned(0).bucket_J}))
 
+  def shapes(self) -> tuple[tuple[int, int], ...]:
+    used = sorted(set(self._planned(0).bucket_J.tolist()))
+    return tuple((self._padded_rows(self._rows[bucket]), int(self._buckets[bucket])) for bucket in used)
+
   def positions(self) -> int:
     plan = self._planned(0)
     if self.groups == 1:
