@@ -78,7 +78,7 @@ def _read_swept(config: str, is_required: bool) -> space.Swept:
 
 
 def check_config(args: argparse.Namespace, plan: trial.Plan, search: study.Search) -> None:
-  """Check config, space, and before the first trial also data and labels, in a process that imports JAX.
+  """Check config, space, and before the first trial also data, labels and weights, in a process that imports JAX.
 
   The data are checked only for runs on this machine.
 

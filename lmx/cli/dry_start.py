@@ -1,4 +1,4 @@
-"""Dry start of a sweep: check its values, data and labels as the training would, without a step.
+"""Dry start of a sweep or a pipeline: check values, data, labels and weights as the training would, without a step.
 
 `python -m lmx.cli.dry_start`, a process of launch.sweep, reads the fields of `Request` as JSON from standard input. For
 an error that the user can fix it prints the message and exits with 2.
@@ -7,17 +7,22 @@ an error that the user can fix it prints the message and exits with 2.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lmx import storage, train
-from lmx.config import fields, resolve
-from lmx.data import pipeline
+import jax
+
+from lmx import documents, objectives, storage, train
+from lmx.config import fields, resolve, run_files
+from lmx.data import labels, pipeline, sources
 from lmx.errors import InputError
-from lmx.evaluation import evaluate, report
-from lmx.runs import training
+from lmx.evaluation import evaluate, parts, report
+from lmx.runs import start, training
+from lmx.runs.init import init_params
 
 Point = Mapping[str, str]
 
@@ -40,13 +45,19 @@ class Request(NamedTuple):
   workdir: str
 
 
+_NOT_READ = ('name', 'seed', 'optim', 'parallel', 'checkpoint', 'log')  # sections that no check reads
+
+
 def check(request: Request) -> None:
-  """Check that the first trial would start, and that each value of the space is valid. Raises InputError."""
+  """Check that each value of the space is valid, and that a trial with it would start. Raises InputError."""
   _check_lists(request)
+  started = set()
   for points in request.values:
-    _first_valid(request, points)
-  if request.workdir:
-    _check_data(_first_valid(request, request.values[0]), request.workdir)
+    config = _first_valid(request, points)
+    read = json.dumps({key: value for key, value in config.to_dict().items() if key not in _NOT_READ}, sort_keys=True)
+    if request.workdir and read not in started:
+      started.add(read)
+      check_start(config, request.workdir)
 
 
 def _check_lists(request: Request) -> None:
@@ -75,15 +86,63 @@ def _first_valid(request: Request, points: Sequence[Point]) -> Any:
   raise first or InputError('--space: got no value')
 
 
-def _check_data(config: Any, workdir: str) -> None:
-  """Read data and labels as the training does, and check the batches of its splits. Raises InputError."""
+def check_start(config: Any, workdir: Any, *, with_weights: bool = True) -> None:
+  """Read data, labels and initial weights as a training does before its first update, and check its evaluations.
+
+  Args:
+    config: resolved config.
+    workdir: work directory of the training.
+    with_weights: read the weights of `train.init_from` and `data.vectors`.
+
+  Raises:
+    InputError: the training would end with it.
+  """
   folder = storage.path('--workdir', workdir, storage.FOLDER)
-  corpus = train.load_corpus(resolve.to_run(config), folder)
+  corpus = train.load_corpus(resolve.to_run(config, workdir=folder), folder)
   _, run = resolve.with_corpus(config, corpus, folder)
   training.plan(run, corpus, 1)
   batches = lambda data, split: pipeline.batches(data, corpus, split, pipeline.EVAL_SEED, train=False)
-  evaluate.check(run, batches(run.data, 'valid'))
+  validation, key = batches(run.data, 'valid'), jax.random.key(run.seed)
+  evaluate.check(run, validation)
   report.check(run, corpus, batches(evaluate.final_data(run), run.evaluation.split))
+  shapes = jax.eval_shape(functools.partial(init_params, run), key)
+  predicted = parts.get(objectives.get(run.objective_name).EVALUATION).SCORES
+  evaluate.score_name(run, shapes, validation, corpus.splits['valid'].counts, predicted)
+  if with_weights:
+    start.take(run, shapes, corpus, key)
+
+
+def check_files(config: Any, workdir: Any, *, with_weights: bool = True) -> None:
+  """Check the files and labels of a training whose tokenizer does not exist yet.
+
+  Args:
+    config: resolved config.
+    workdir: work directory of the training.
+    with_weights: check that `train.init_from` is a run, if it is set.
+
+  Raises:
+    InputError: a file or a column is missing, or the labels are not the objective's.
+  """
+  run = resolve.to_run(config, workdir=workdir)
+  if with_weights and run.train.init_from and not os.path.isfile(os.path.expanduser(run.train.init_from)):
+    try:
+      run_files.read_config(storage.path('train.init_from', run.train.init_from, storage.FOLDER))
+    except InputError as error:
+      raise InputError(f'train.init_from: {error}') from None
+  if not pipeline.has_texts(run.data.dataset):
+    return
+  splits, objective = sources.open_splits(run.data), objectives.get(run.objective_name)
+  wanted = [*run.data.train_splits, 'valid']
+  if missing := [name for name in wanted if name not in splits]:
+    raise InputError(f'data: got no split "{missing[0]}"; expected one; it has {", ".join(splits)}')
+  if run.objective.is_scored or not objective.labelled(run.objective):
+    return
+  composed = lambda label: documents.compose(label) if run.data.label_forms == 'composed' else label
+  of_splits = {name: [composed(label) for _, _, label, *_ in rows] for name, rows in splits.items()}
+  names, ids = labels.number_labels(of_splits)
+  if names:
+    labels.check_classes(names, ids['train'], run.data.training_files())
+  objective.resolve(run.objective, {'label_names': names, 'dataset': {'name': run.data.dataset}})
 
 
 def main() -> int:

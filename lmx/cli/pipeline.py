@@ -3,6 +3,7 @@
 The experiment's `stages(arg)` lists them. {'name', 'config', 'overrides'} trains `config` in DIR/name; '{dir}' in an
 override is replaced by DIR. {'name', 'ensemble': (names), 'which'} averages the probabilities of earlier classifiers,
 with their 'best' or 'last' parameters. Stages with results are skipped, so the same command resumes a pipeline.
+Data, labels and weights of every stage are checked before the first one runs, except what an earlier stage writes.
 `--config.NAME.section.key=value` changes the stage NAME, `--config.section.key=value` every training stage.
 """
 
@@ -41,6 +42,7 @@ def run(args: argparse.Namespace) -> int:
   distributed.initialize()
   last = [stage['name'] for stage in stages].index(args.until) if args.until else len(stages)
   _check(stages[: last + 1], directory)
+  _check_inputs(stages[: last + 1], directory)
   for stage in stages:
     code = _run(stage, directory)
     if code:
@@ -122,6 +124,35 @@ def _check(stages: list[dict[str, Any]], directory: pathlib.Path) -> None:
       loaded = resolve.load(stage['config'], stage['overrides'])
       for note in work_directory.check_stage(workdir, loaded, str(directory)):
         print(f'{stage["name"]}: {note}', file=sys.stderr)
+
+
+def _check_inputs(stages: list[dict[str, Any]], directory: pathlib.Path) -> None:
+  """Check data, labels and weights of every unfinished stage, except those that an earlier stage will write.
+
+  Raises:
+    InputError: a stage would end with it; names the stage.
+  """
+  from lmx.checkpoint import orbax_format
+  from lmx.cli import dry_start
+  from lmx.config import resolve
+
+  awaited: list[pathlib.Path] = []
+  for stage in stages:
+    workdir = directory / stage['name']
+    if 'ensemble' in stage or (workdir / 'results.json').exists() or _has_run(workdir) and _imported_from(workdir):
+      continue
+    config = resolve.load(stage['config'], stage['overrides'])
+    is_awaited = lambda path: any(pathlib.Path(path).is_relative_to(folder) for folder in awaited)
+    begun = _has_run(workdir) and orbax_format.entries(workdir / 'checkpoints')
+    with_weights = not (begun or is_awaited(config.train.init_from))
+    try:
+      if any(map(is_awaited, (config.data.tokenizer_path, config.data.vectors))):
+        dry_start.check_files(config, workdir, with_weights=with_weights)
+      else:
+        dry_start.check_start(config, workdir, with_weights=with_weights)
+    except InputError as error:
+      raise InputError(f'stage {stage["name"]}: {error}') from None
+    awaited.append(workdir)
 
 
 def _has_run(workdir: pathlib.Path) -> bool:

@@ -144,8 +144,12 @@ def check_training(corpus: Any, files: str) -> None:
   """Raise InputError if all training examples with a label have the same one; `files` names the training data."""
   ids = _label_ids(corpus, 'train') if 'train' in corpus.splits else None
   names = label_names(corpus.manifest)
-  if ids is None or not names:
-    return
+  if ids is not None and names:
+    check_classes(names, ids, files)
+
+
+def check_classes(names: Sequence[str], ids: np.ndarray, files: str) -> None:
+  """Raise InputError unless the label ids of training examples, -1 for none, have at least two of the `names`."""
   classes = np.unique(ids[ids >= 0])
   if len(classes) < 2:
     only = f'only the label "{names[classes[0]]}"' if len(classes) else 'no label'

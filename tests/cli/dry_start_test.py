@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lmx.cli import dry_start
+from lmx.config import resolve
 from lmx.errors import InputError
 
 LM = 'experiments/rnn_lm/quickstart.py:tiny'
@@ -57,3 +58,26 @@ def test_data_and_labels_are_read(tmp_path):
     file.writelines(row(i, 'bad') for i in range(20, 40))
   check(bert, *given, workdir=str(tmp_path / 'run'))
   assert not (tmp_path / 'run').exists()
+
+
+def test_weights_of_every_value_are_read(tmp_path):
+  """A value that no data check reads, such as a rate, is not started again."""
+  missing = str(tmp_path / 'missing')
+  with pytest.raises(InputError, match='train.init_from: .*missing'):
+    check(LM, f'train.init_from={missing}', workdir=str(tmp_path / 'run'))
+  values = [[{'train.init_from': ''}], [{'train.init_from': missing}]]
+  with pytest.raises(InputError, match='train.init_from: .*missing'):
+    check(LM, values=values, workdir=str(tmp_path / 'run'))
+  with pytest.raises(InputError, match=r'data\.manual_dir|missing'):
+    own = ('data.dataset=text_files', f'data.cache_dir={tmp_path / "cache"}')
+    check(LM, *own, values=[[{'data.manual_dir': missing}]], workdir=str(tmp_path / 'run'))
+  with pytest.raises(InputError, match=r'train\.best_by: got "bleu"'):
+    check(LM, 'train.best_by=bleu', workdir=str(tmp_path / 'run'))
+
+
+def test_only_values_that_change_what_is_read_are_started_again(tmp_path, monkeypatch):
+  started = []
+  monkeypatch.setattr(dry_start, 'check_start', lambda config, workdir: started.append(config.model.N))
+  values = [[{'optim.lr': '0.1'}], [{'optim.lr': '0.2'}], [{'seed': '3'}], [{'model.N': '5'}]]
+  check(LM, values=values, workdir=str(tmp_path / 'run'))
+  assert started == [resolve.load(LM).model.N, 5]

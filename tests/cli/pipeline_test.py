@@ -98,6 +98,42 @@ def test_stage_of_other_settings_is_rejected_before_any_stage_runs(finished, tmp
   )
 
 
+def test_inputs_of_every_stage_are_checked_before_the_first_runs(tmp_path, capsys):
+  """The tokenizer and the weights of a later stage come from an earlier one, so its files are read without them."""
+  data, rows = tmp_path / 'data', [f'some words {i},{label}\n' for i in range(40) for label in ('good', 'bad')]
+  data.mkdir()
+  (data / 'train.csv').write_text('text,label\n' + ''.join(rows))
+  own = [
+    f'--config.2_classifier.data.{key}={value}'
+    for key, value in {
+      'dataset': 'table_files',
+      'manual_dir': data,
+      'label': 'label',
+      'cache_dir': tmp_path / 'cache',
+      'batch_size': 4,
+    }.items()
+  ]
+  directory = tmp_path / 'runs'
+
+  def message(*more):
+    command = ['pipeline', f'--config={CONFIG}', f'--workdir={directory}', *SHORT, *own, '--until=2_classifier']
+    assert main.main([*command, *more]) == 2
+    assert not directory.exists()
+    return capsys.readouterr().err
+
+  assert 'stage 2_classifier: ' in (found := message(f'--config.2_classifier.data.manual_dir={tmp_path}/none'))
+  assert f'{tmp_path}/none' in found
+  assert 'stage 2_classifier: ' in (found := message('--config.2_classifier.data.label=stars')) and 'stars' in found
+  found = message('--config.2_classifier.objective.classes=3')
+  assert 'stage 2_classifier: objective.classes: got 3, but the data set has 2: bad, good' in found
+  found = message(f'--config.2_classifier.train.init_from={tmp_path}/weights')
+  assert 'stage 2_classifier: train.init_from: ' in found and f'{tmp_path}/weights' in found
+  (data / 'train.csv').write_text('text,label\n' + ''.join(rows[::2]))
+  assert 'stage 2_classifier: ' in (found := message()) and 'only the label "good"' in found
+  found = message(f'--config.1_lm.train.init_from={tmp_path}/weights')
+  assert 'stage 1_lm: train.init_from: ' in found
+
+
 def test_ensemble_of_retrained_runs_is_rejected(finished, tmp_path):
   directory = pathlib.Path(shutil.copytree(finished, tmp_path / 'moved'))
   stage = {'name': '3_ensemble', 'ensemble': ('1_lm', '2_classifier'), 'which': 'best'}
