@@ -1,4 +1,4 @@
-"""Generated pages of the site: commands, configuration, models, recipes, data sets, API, results, and copies.
+"""Generated pages of the site: commands, configuration, data sets, API, results, and copies.
 
 A page has the line `<!-- generated: NAME -->` where the text of `PARTS[NAME]` goes. Pages without a file in docs/ are
 CONTRIBUTING.md, CHANGELOG.md, those of the API, of the commands and of the configuration, and those of docs/results,
@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib
-import inspect
 import pathlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import command_pages
@@ -105,36 +103,6 @@ def api_page(title: str, folder: str, text: str) -> str:
   return '\n\n'.join(parts) + '\n'
 
 
-def models() -> str:
-  """Return a table of the models: paper and variants."""
-  from lmx.cli import list as list_command
-  from lmx.models import registry
-
-  rows = ['| Model | Paper | Variants |', '|---|---|---|']
-  for path in list_command.model_files():
-    about = list_command.summary(ast.get_docstring(ast.parse(path.read_text(encoding='utf-8'))))
-    rows.append(f'| `{path.stem}` | {markup.cell(about)} | {_names(registry.get(path.stem).VARIANTS)} |')
-  return '\n'.join(rows)
-
-
-def recipes() -> str:
-  """Return a table of the experiments: what they train, their variants, and the first command of the docstring."""
-  from lmx.cli import list as list_command
-
-  rows = ['| Experiment | Variants | Command |', '|---|---|---|']
-  for path, about in list_command.experiments():
-    module = importlib.import_module(path.removesuffix('.py').replace('/', '.'))
-    text = re.sub(r'[ \\]*\n {3,}(?=--)', ' ', inspect.getdoc(module) or '')
-    commands = re.findall(rf'(?m)^ *(lmx .*?--config={path}.*?)(?:  .*)?$', text)
-    command = next(iter(commands), f'lmx train --config={path} --workdir=DIR')
-    rows.append(f'| {markup.cell(about)} | {_names(module.VARIANTS)} | `{command}` |')
-  return '\n'.join(rows)
-
-
-def _names(variants: Iterable[str]) -> str:
-  return ' '.join(f'`{name}`' for name in variants if name != 'tiny')
-
-
 def data_sets() -> str:
   """Return a table of the data sets."""
   from lmx.data.datasets import DATA_SETS
@@ -148,6 +116,4 @@ PARTS: dict[str, Callable[[], str]] = {
   'launchers': command_pages.launchers,
   'configuration': configuration_pages.index,
   'data_sets': data_sets,
-  'models': models,
-  'recipes': recipes,
 } | pictures.ALL

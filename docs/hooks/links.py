@@ -1,6 +1,6 @@
-"""Links of the pages that leave docs/: those to pages of the site go there, those to other files show the file's path.
+"""Links of the pages that leave docs/: those to pages of the site go there, those to other files to the repository.
 
-On a code host the same link opens the file of the repository.
+Without the repository's address (frame.py), a link to another file becomes the file's path.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ _LINK = re.compile(r'(?<!!)\[([^\]\n]*)\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
   """Rewrite the links of a page; an event of MkDocs."""
-  del config, files
-  return rewrite(markdown, page.file.src_uri)
+  del files
+  return rewrite(markdown, page.file.src_uri, config.repo_url or '')
 
 
-def rewrite(markdown: str, page: str) -> str:
-  """Return the text of a page with links that stay inside the site.
+def rewrite(markdown: str, page: str, repository: str = '') -> str:
+  """Return the text of a page with links that stay inside the site, or lead to files of the repository.
 
   Args:
     markdown: the text.
     page: its path below docs/; that of a copy of a file of the repository's folder is in COPIES.
+    repository: address of the repository, '' without one.
   """
   inside = page not in COPIES.values() or page == 'index.md'
   folder = os.path.dirname(f'docs/{page}') if inside else ''
@@ -42,6 +43,8 @@ def rewrite(markdown: str, page: str) -> str:
       uri = path.removesuffix('.ipynb') + '.md'
     elif path.startswith('docs/'):
       uri = path.removeprefix('docs/')
+    elif repository and (ROOT / path).exists():
+      return f'[{text}]({repository}/{"tree" if (ROOT / path).is_dir() else "blob"}/main/{path}{anchor or ""})'
     else:
       return f'{text} (`{path}`)' if (ROOT / path).exists() and path != text.strip('`') else f'`{path}`'
     return f'[{text}]({os.path.relpath(uri, os.path.dirname(page) or ".")}{anchor or ""})'

@@ -63,7 +63,8 @@ def page(name: str, notebook: dict[str, Any]) -> tuple[str, dict[str, bytes]]:
 
 def _mathml(match: re.Match[str]) -> str:
   display = 'block' if match[1] == '$$' else 'inline'
-  return latex2mathml.converter.convert(match[2].strip(), display=display)
+  formula = latex2mathml.converter.convert(match[2].strip(), display=display)
+  return f'<div class="lmx-math">{formula}</div>' if display == 'block' else formula
 
 
 def execute(path: pathlib.Path) -> dict[str, Any]:

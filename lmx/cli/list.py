@@ -34,16 +34,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _models() -> None:
-  known = json.loads(PARAMETERS.read_text(encoding='utf-8'))
   print('models')
   for path in model_files():
-    name, tree = path.stem, ast.parse(path.read_text(encoding='utf-8'))
-    record = known.get(name, {})
-    if record.get('digest') != digest(tree):
-      record = count(name, tree)
-    print(f'  {name:12} {summary(ast.get_docstring(tree))}')
-    for variant, parameters in record['variants'].items():
-      print(f'    {f"{name}:{variant}":24} {parameters:>16,} parameters')
+    print(f'  {path.stem:12} {summary(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))))}')
+    for variant, number in parameters(path).items():
+      print(f'    {f"{path.stem}:{variant}":24} {number:>16,} parameters')
+
+
+def parameters(path: pathlib.Path) -> dict[str, int]:
+  """Return the number of parameters of each variant of a model file."""
+  name, tree = path.stem, ast.parse(path.read_text(encoding='utf-8'))
+  record = json.loads(PARAMETERS.read_text(encoding='utf-8')).get(name, {})
+  return record['variants'] if record.get('digest') == digest(tree) else count(name, tree)['variants']
 
 
 def model_files() -> list[pathlib.Path]:
