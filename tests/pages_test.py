@@ -117,13 +117,32 @@ def test_every_option_and_program_is_generated():
 def test_every_key_has_its_heading():
   pages = {page.path: page.text for page in hook('configuration_pages').pages()}
   assert {f'configuration/models/{name}.md' for name in registry.names()} < set(pages)
-  assert '### `optim.lr` { #optim.lr .lmx-key }\n\n`float`, default `0.0003`\n' in pages['configuration/optim.md']
+  assert '### `optim.lr` { #optim.lr .lmx-key }\n\n`lr: float = 0.0003`\n' in pages['configuration/optim.md']
   for section, cls in resolve.SECTIONS.items():
     for field in dataclasses.fields(cls):
       assert f'{{ #{section}.{field.name} .lmx-key }}' in pages[f'configuration/{section}.md'], field.name
   for text in pages.values():
     anchors = re.findall(r'\{ #(\S+) ', text)
     assert len(anchors) == len(set(anchors))
+
+
+def test_every_command_page_has_an_example():
+  commands, examples = hook('command_pages'), hook('examples')
+  without = {name for name in main.COMMANDS if not any(one.output for one in commands.examples().get(name, ()))}
+  assert without == WITHOUT_EXAMPLE
+  assert all(len(one.output.splitlines()) <= examples.LINES + 1 for one in examples.recorded())
+
+
+WITHOUT_EXAMPLE = {'compile', 'harness'}  # need libtpu and lm-evaluation-harness
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_000)
+def test_examples_print_what_the_command_pages_show(tmp_path):
+  examples = hook('examples')
+  printed = hook('command_pages').read_examples(examples.run_all(examples.recorded(), tmp_path))
+  for now, shown in zip(printed, examples.recorded(), strict=True):
+    assert examples.comparable(now.output) == examples.comparable(shown.output), now.command
 
 
 def test_programs_of_the_pages_parse():

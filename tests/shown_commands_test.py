@@ -29,7 +29,7 @@ SHOWN = shown_commands.all_shown()
 # Tiny trainings that stand for the runs of the pages: name -> arguments of `lmx train`.
 TRAINED = {
   'gpt2': ['experiments/gpt2/quickstart.py:tiny'],
-  'words': ['experiments/gpt2/quickstart.py:tiny', '--config.checkpoint.at_words=(1_000,2_000)'],
+  'words': ['experiments/gpt2/quickstart.py:tiny', '--config.checkpoint.at_words=(400,1_200)'],
   'lstm': ['experiments/rnn_lm/quickstart.py:tiny'],
   'awd': ['experiments/awd_lstm/quickstart.py:tiny'],
   'txl': ['experiments/transformer_xl/quickstart.py:tiny'],
@@ -61,7 +61,7 @@ PAGES = {
   'README.md': Page({'runs/mine': 'gpt2', 'runs/labels': 'classifier', 'DIR': 'exported', 'GPT2': 'gpt2'}),
   'docs/babylm.md': Page(
     {'runs/babylm': 'words', 'runs/babylm_elmo': 'elmo'},
-    {'words:1000000': 'words:1000', 'words:10000000': 'words:2000'},
+    {'words:1000000': 'words:400', 'words:10000000': 'words:1200'},
   ),
   'docs/concepts.md': Page({'runs/concepts': 'gpt2'}),
   'docs/configuration.md': Page(),
@@ -211,7 +211,8 @@ def test_commands_of_page_run(document, trained, tmp_path, monkeypatch, capsys):
       for old, new in page.changed.items():
         command = re.sub(rf'{re.escape(old)}(?=\s|$)', new, command)
       given, _, command = command.rpartition(' | ')
-      monkeypatch.setattr(sys, 'stdin', io.StringIO(given.removeprefix('echo ').strip("'") + '\n'))
+      given = given.removeprefix('echo ').strip("'")
+      monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(f'{given}\n'.encode())))
       call(command)
 
 

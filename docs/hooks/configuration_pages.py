@@ -69,7 +69,7 @@ def models() -> list[Page]:
     about = list_command.summary(module.__doc__)
     sizes = ', '.join(f'`{variant}`' for variant in module.VARIANTS)
     text = [f'# `model`: {name}', f'{markup.plain(about)}. The defaults are those of the keys, before a variant.']
-    text += [markup.entry('model.variant', 'model.variant', "`str`, default `'tiny'`", f'sizes: {sizes}')]
+    text += [markup.entry('model.variant', 'model.variant', "`variant: str = 'tiny'`", f'sizes: {sizes}')]
     found.append(Page(f'configuration/models/{name}.md', name, about, '\n\n'.join([*text, _entries(section)])))
   return found
 
@@ -93,9 +93,10 @@ def _summary(section: Any) -> str:
 def _entries(section: Any, prefix: str = '') -> str:
   entries = []
   for field in section.fields:
-    default = '' if field.default is None else f', default `{field.default!r}`'
+    default = '' if field.default is None else f' = {field.default!r}'
+    note = f'`{field.key.rpartition(".")[2]}: {field.type}{default}`'
     anchor = prefix + field.key.removeprefix(f'{section.name}.') if prefix else field.key
-    entries.append(markup.entry(field.key, anchor, f'`{field.type}`{default}', field.help))
+    entries.append(markup.entry(field.key, anchor, note, field.help))
   return '\n\n'.join(entries) or 'No keys.'
 
 

@@ -33,7 +33,9 @@ def run_all(examples: list[command_pages.Example], folder: pathlib.Path) -> str:
   (folder / 'bin/lmx').write_text(f'#!/bin/sh\nexec {sys.executable} -m lmx.cli.main "$@"\n')
   (folder / 'bin/lmx').chmod(0o755)
   path = f'{folder / "bin"}:{os.environ["PATH"]}'
+  cache = str(folder / 'cache')
   settings = os.environ | {'PYTHONPATH': str(ROOT), 'PATH': path, 'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': ''}
+  settings |= {'LMX_CACHE': cache}
   text = ''
   for command, _, shown in examples:
     done = subprocess.run(
@@ -41,7 +43,7 @@ def run_all(examples: list[command_pages.Example], folder: pathlib.Path) -> str:
     )
     if done.returncode:
       raise RuntimeError(f'{command}: exit code {done.returncode}\n{done.stdout[-3000:]}')
-    text += f'$ {command}\n{shorten(done.stdout)}' if shown else f'$$ {command}\n'
+    text += f'$ {command}\n{shorten(done.stdout.replace(cache, "~/.cache/lmx"))}' if shown else f'$$ {command}\n'
   return text
 
 
@@ -53,11 +55,19 @@ def shorten(output: str) -> str:
   return ''.join(f'{line}\n' for line in lines)
 
 
-def normalise(text: str) -> str:
-  """Return text without what a machine or a moment changes: measured numbers, hashes and dates."""
-  text = re.sub(r'\b\d{4}-\d\d-\d\d\b( \d\d:\d\d(:\d\d)?)?', 'DATE', text)
-  text = re.sub(r'\b(?=[0-9a-f]*[a-f])(?=[0-9a-f]*\d)[0-9a-f]{7,64}\b', 'HASH', text)
-  return re.sub(r' +', ' ', re.sub(r'-?\b\d[\d,_]*\.?\d*(e[-+]?\d+)?\b', 'N', text))
+def comparable(output: str) -> list[str]:
+  """Return the lines of an output without what a machine or a moment changes; of a shortened one only its ends."""
+  lines = [
+    line for line in output.splitlines() if line and not re.match(r'compiling|\w+: \d+ of|step .*tokens/s', line)
+  ]
+  lines = [*lines[:3], *lines[-3:]] if '...' in lines else lines
+  return [_normalise(line) for line in lines]
+
+
+def _normalise(line: str) -> str:
+  line = re.sub(r'\b\d{4}-\d\d-\d\d\b( \d\d:\d\d(:\d\d)?)?', 'DATE', line)
+  line = re.sub(r'\b(?=[0-9a-f]*[a-f])(?=[0-9a-f]*\d)[0-9a-f]{7,64}\b', 'HASH', line)
+  return re.sub(r'[ -]+', ' ', re.sub(r'\b\d[\d,_]*\.?\d*(e[-+]?\d+)?k?\b', 'N', line))
 
 
 def recorded() -> list[command_pages.Example]:
