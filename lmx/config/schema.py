@@ -109,9 +109,10 @@ class Evaluation:
     answer_length: maximum tokens of an answer.
     null_threshold: the null answer is predicted if its score exceeds the best span's by more than this.
     baselines: also evaluate simple models on the same split. For language models: unigram and interpolated Kneser-Ney
-      of the same vocabulary. For classes and scores of texts: the most frequent class or the mean score, and with
-      `pip install 'lmx[baselines]'` logistic or ridge regression on TF-IDF (lmx/metrics/bag_of_words.py), trained on
-      the same rows, if these are at most 100,000 and have at most 50 million characters.
+      of the same vocabulary, and the model mixed with the latter (lmx/evaluation/parts/ngrams.py), which reads the
+      splits once more on one device. For classes and scores of texts: the most frequent class or the mean score, and
+      with `pip install 'lmx[baselines]'` logistic or ridge regression on TF-IDF (lmx/metrics/bag_of_words.py), trained
+      on the same rows, if these are at most 100,000 and have at most 50 million characters.
     bag_of_words: also evaluate classifiers of one text's words, by scikit-learn: naive Bayes and logistic regression on
       TF-IDF.
     order: the order n of the Kneser-Ney model.

@@ -315,6 +315,20 @@ def check_scored(run: Run) -> None:
     raise InputError(f'the objective "{run.objective_name}" does not predict each token of a text from those before it')
 
 
+@functools.lru_cache(maxsize=2)
+def _compiled_losses(model_name: str, model_cfg: Any, objective_name: str, objective_cfg: Any) -> Any:
+  """Return a compiled function (params, batch, state) -> (negative log-likelihood of each target (B, T), state)."""
+  model, score = registry.get(model_name), objectives.get(objective_name).score
+  assert score is not None  # `check_scored` has rejected others
+
+  @jax.jit
+  def losses_of(params: Params, batch: Batch, state: State) -> tuple[Array, State]:
+    nll_BT, _, state = score(objective_cfg, model, model_cfg, params, batch, state)
+    return nll_BT, state
+
+  return losses_of
+
+
 @precision.run_scope
 def token_nll(run: Run, corpus: Any, params: Params, split: str) -> np.ndarray:
   """Return the negative log-likelihood of every token of a split, in order and under the run's own protocol.
@@ -334,22 +348,16 @@ def token_nll(run: Run, corpus: Any, params: Params, split: str) -> np.ndarray:
   Raises:
     InputError: the objective is no left-to-right language model's, or there is no such split.
   """
-  model, score = registry.get(run.model_name), objectives.get(run.objective_name).score
   check_scored(run)
-  assert score is not None  # checked
+  losses_of = _compiled_losses(run.model_name, run.measured, run.objective_name, run.objective)
   batches = pipeline.batches(final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
   data = corpus.splits[split]
   positions = dataclasses.replace(data, tokens=np.arange(len(data.tokens)))
   numbered = dataclasses.replace(corpus, splits={split: positions}, tokenizer=_PositionTokenizer(len(data.tokens)))
   where = pipeline.batches(final_data(run), numbered, split, pipeline.EVAL_SEED, train=False)
 
-  @jax.jit
-  def losses_of(params: Params, batch: Batch, state: State) -> tuple[Array, State]:
-    nll_BT, _, state = score(run.objective, model, run.measured, params, batch, state)
-    return nll_BT, state
-
   losses = np.full(len(data.tokens), np.nan)
-  state = model.init_state(run.measured, batches.batch_size)
+  state = registry.get(run.model_name).init_state(run.measured, batches.batch_size)
   for i in waiting.bar(range(batches.steps), f'{split} by token', batches.steps):
     batch, position = batches(i), where(i)
     nll_BT, state = losses_of(params, batch, state)

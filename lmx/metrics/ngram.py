@@ -342,7 +342,7 @@ def baselines(
   texts: Mapping[str, tuple[np.ndarray, Mapping[str, float]]],
   *,
   order: int = 5,
-) -> dict[str, dict[str, dict[str, Any]]]:
+) -> tuple[dict[str, dict[str, dict[str, Any]]], dict[str, np.ndarray]]:
   """Estimate both baselines once and score several texts.
 
   Args:
@@ -352,18 +352,20 @@ def baselines(
     order: n of the Kneser-Ney model.
 
   Returns:
-    Name of a text -> {'unigram': ..., 'kneser_ney': ...}, each with the metrics of `language.report`, and a description
-    of the model.
+    (name of a text -> {'unigram': ..., 'kneser_ney': ...}, each with the metrics of `language.report` and a description
+    of the model; name -> the Kneser-Ney model's negative log-likelihood of each token, (tokens,) float64 in nats).
   """
   with np.errstate(divide='ignore'):
     log_P = np.log(unigram(train_tokens, vocab_size))
   model = kneser_ney(train_tokens, vocab_size, order=order)
   each = model.discounts
   about = {'order': order, 'boundaries': 'stream', 'discounts': [[round(D, 4) for D in three] for three in each]}
-  return {
-    name: {
+  found: dict[str, dict[str, dict[str, Any]]] = {}
+  each_nll = {}
+  for name, (tokens, counts) in texts.items():
+    nll, each_nll[name] = score(model, tokens)
+    found[name] = {
       'unigram': {'add': 1, **language.report(float(-log_P[np.asarray(tokens)].sum()), len(tokens), counts)},
-      'kneser_ney': {**about, **language.report(score(model, tokens)[0], len(tokens), counts)},
+      'kneser_ney': {**about, **language.report(nll, len(tokens), counts)},
     }
-    for name, (tokens, counts) in texts.items()
-  }
+  return found, each_nll

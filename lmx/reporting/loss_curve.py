@@ -11,12 +11,15 @@ import numpy as np
 
 BASELINES = {
   'kneser_ney': 'Kneser-Ney {order}-gram',
+  'mixture': 'mixed with Kneser-Ney',
   'unigram': 'unigram',
   'majority': 'majority class, "{label}"',
   'mean': 'mean of the training scores',
   'tfidf': 'TF-IDF, {regression}',
 }
+LINES = ('kneser_ney', 'unigram')  # baselines that are drawn
 _LARGEST = 1e300  # value on an axis
+_LEVEL = 'level'  # gid of the labels of horizontal lines
 
 
 def smooth(values: np.ndarray) -> np.ndarray:
@@ -60,7 +63,11 @@ def draw(
   axes.spines[['top', 'right', 'left', 'bottom']].set_visible(False)
   axes.tick_params(length=0, colors='0.3')
   _draw_curves(axes, curves, sampled=any(key.startswith('sampled_') for r in records[:1] for key in r))
-  lines = {name: b for name, b in results.get('validation_baselines', {}).items() if np.isfinite(b.get('loss', np.nan))}
+  lines = {
+    name: baseline
+    for name, baseline in results.get('validation_baselines', {}).items()
+    if name in LINES and np.isfinite(baseline.get('loss', np.nan))
+  }
   last = max((c[-1, 0] for c in curves.values() if len(c)), default=1.0)
   _draw_results(axes, lines, results, last)
   axes.set_ylim(*limits([c[:, 1] for c in curves.values() if len(c)], [b['loss'] for b in lines.values()], 0.07))
@@ -75,6 +82,7 @@ def draw(
   title = results.get('name') or path.parent.name
   axes.set_title(title, loc='left', fontsize=13, fontweight='bold', color='0.2', pad=24)
   axes.text(0, 1.025, _subtitle(results), transform=axes.transAxes, fontsize=10, color='0.4')
+  _arrange(axes)
   figure.savefig(path)
 
 
@@ -116,13 +124,13 @@ def _draw_curves(axes: Any, curves: Mapping[str, np.ndarray], sampled: bool) -> 
     )
     if np.isfinite(valid[:, 1]).any():
       step, best = valid[np.nanargmin(valid[:, 1])]
-      below = len(train) > 0 and np.interp(step, train[:, 0], smooth(train[:, 1])) > best  # the side without the curve
       axes.annotate(
         f'{best:.3f}',
         (step, best),
-        (0, -15 if below else 7),
+        (0, 7),
         textcoords='offset points',
         ha='center',
+        va='bottom',
         color='#d9541e',
         fontsize=9,
       )
@@ -132,7 +140,7 @@ def _draw_curves(axes: Any, curves: Mapping[str, np.ndarray], sampled: bool) -> 
 
 def _draw_results(axes: Any, lines: Mapping[str, Any], results: Mapping[str, Any], last: float) -> None:
   for name, baseline in lines.items():
-    label = BASELINES.get(name, name).format(**baseline)
+    label = BASELINES[name].format(**baseline)
     label += f': validation {baseline["loss"]:.3f}'
     if results['split'] != 'valid':
       label += f', {results["split"]} {results["baselines"][name]["loss"]:.3f}'
@@ -146,6 +154,7 @@ def _draw_results(axes: Any, lines: Mapping[str, Any], results: Mapping[str, Any
       fontsize=9,
       ha='right',
       va='bottom',
+      gid=_LEVEL,
     )
   trigger = results.get('trigger_step')
   if trigger is not None and trigger < last:  # otherwise it ended the run
@@ -159,6 +168,53 @@ def _draw_results(axes: Any, lines: Mapping[str, Any], results: Mapping[str, Any
       color='0.35',
       fontsize=9,
     )
+
+
+def _arrange(axes: Any) -> None:
+  """Move each label to the first position that crosses no curve, line or other label, or the fewest of them.
+
+  A label is above or below its point. On a horizontal line, the point is at either end or between them.
+  """
+  from matplotlib.text import Annotation
+
+  axes.figure.draw_without_rendering()  # sets the layout, which positions in pixels depend on
+  paths = [line.get_transform().transform(_dense(line, axes)) for line in axes.get_lines()]
+  weights = [1 if line.get_alpha() else 10 for line in axes.get_lines()]  # a raw curve may be crossed sooner
+  placed: list[Any] = []
+  for label in (text for text in axes.texts if isinstance(text, Annotation)):
+    x, y = label.xy
+    ends: list[tuple[float, Any]] = [(x, label.get_horizontalalignment())]
+    if label.get_gid() == _LEVEL:
+      left, right = axes.get_xlim()
+      middles = [(left + share * (right - left), 'center') for share in (0.5, 0.4, 0.6, 0.3, 0.7)]
+      ends += [(left + 0.01 * (right - left), 'left'), *middles]
+    options = [(end, side) for end in ends for side in (1, -1)]
+
+    def cost(option: Any, label: Any = label, y: float = y) -> float:
+      _move(label, y, *option)
+      box = label.get_window_extent().padded(1)
+      crossed = sum(w * box.count_contains(path) for path, w in zip(paths, weights, strict=True))
+      outside = not (axes.bbox.y0 <= box.y0 and box.y1 <= axes.bbox.y1)
+      return float(crossed + 1000 * sum(map(box.overlaps, placed)) + 1000 * outside)
+
+    _move(label, y, *min(options, key=cost))
+    placed.append(label.get_window_extent().padded(1))
+
+
+def _move(label: Any, y: float, end: tuple[float, str], side: int) -> None:
+  """Put a label above (side 1) or below (-1) the point at `end`: (x, alignment there)."""
+  label.xy = end[0], y
+  label.xyann = label.xyann[0], side * abs(label.xyann[1])
+  label.set(ha=end[1], va='bottom' if side > 0 else 'top')
+
+
+def _dense(line: Any, axes: Any) -> np.ndarray:
+  """Return the points of a line with others between them, so that a label that covers none does not cross it."""
+  x, y = np.asarray(line.get_xydata(), np.float64).T
+  if len(x) < 2:
+    return np.stack([x, y], axis=1)
+  at = np.linspace(0, len(x) - 1, max(2000, len(x)))
+  return np.stack([np.interp(at, np.arange(len(x)), values) for values in (x, y)], axis=1)
 
 
 def _draw_perplexity(axes: Any) -> None:

@@ -183,7 +183,7 @@ def test_report_curves_match_the_log(page):
   assert by_name['training'] == [[r['step'], r['loss']] for r in records() if r['split'] == 'train']
   assert by_name['validation'] == [[10, 8.25], [30, 5.75]]
   assert {'Accuracy', 'Learning rate'} < {*charts}
-  assert 'Kneser-Ney 5-gram 4.250' in page.text['curves']
+  assert 'Kneser-Ney 5-gram (validation) 4.250' in page.text['curves']
   drawn = [a for tag, a in page.attributes['curves'] if tag == 'figure']
   assert [int(a['data-chart']) for a in drawn] == list(range(len(charts)))
 

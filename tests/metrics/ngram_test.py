@@ -93,7 +93,7 @@ def test_unigram_adds_one():
 def test_baselines_normalise_by_available_counts():
   x, _ = _flat(_texts(4, 60))
   counts = {'words': 20, 'characters': 50}
-  found = ngram.baselines(x[:300], V, {'test': (x[300:], counts), 'seen': (x[:300], counts)}, order=3)
+  found, nll_of = ngram.baselines(x[:300], V, {'test': (x[300:], counts), 'seen': (x[:300], counts)}, order=3)
   assert found['seen']['kneser_ney']['loss'] < found['test']['kneser_ney']['loss']
   found = found['test']
   tokens = len(x) - 300
@@ -102,6 +102,7 @@ def test_baselines_normalise_by_available_counts():
     assert found[name]['perplexity_per_token'] == pytest.approx(np.exp(nll / tokens))
     assert found[name]['perplexity_per_word'] == pytest.approx(np.exp(nll / 20))
     assert found[name]['bits_per_character'] == pytest.approx(nll / 50 / np.log(2))
+  assert nll_of['test'].mean() == pytest.approx(found['kneser_ney']['loss'])
   assert found['kneser_ney']['order'] == 3 and len(found['kneser_ney']['discounts']) == 3
 
 
@@ -146,5 +147,6 @@ def test_wikitext2_metric_is_unchanged(data_dir):
   vocabulary: dict[str, int] = {}
   x, _ = _words(data_dir / 'lm/wikitext2/train.txt.gz', vocabulary)
   y, _ = _words(data_dir / 'lm/wikitext2/test.txt.gz', vocabulary)
-  found = ngram.baselines(x, len(vocabulary), {'test': (y, {'words': len(y)})})['test']
+  found, _ = ngram.baselines(x, len(vocabulary), {'test': (y, {'words': len(y)})})
+  found = found['test']
   assert found['kneser_ney']['perplexity_per_word'] == pytest.approx(217.8, abs=0.1)  # our own, to notice a change

@@ -88,3 +88,37 @@ def test_baselines_are_lines_at_their_validation_losses_and_name_both(split):
   (line,), (text,) = axes.get_lines(), axes.texts
   assert set(line.get_ydata()) == {5.25} and text.xy[1] == 5.25
   assert text.get_text() == 'Kneser-Ney 5-gram: validation 5.250' + (', test 4.500' if split == 'test' else '')
+
+
+@pytest.mark.parametrize('end', [2.2, 3.3, 4.4, 5.5])
+@pytest.mark.parametrize('trigger', [None, 20])
+def test_labels_cross_neither_curves_nor_each_other(tmp_path, monkeypatch, end, trigger):
+  """The curves end at, above and below the lines of the baselines, whose labels are beside them."""
+  from matplotlib.text import Annotation
+
+  axes = []
+  arrange = loss_curve._arrange
+  monkeypatch.setattr(loss_curve, '_arrange', lambda one: axes.append(one) or arrange(one))
+  losses = {'kneser_ney': {'loss': 4.4, 'order': 5}, 'unigram': {'loss': 4.7}, 'mixture': {'loss': 3.0}}
+  results = {
+    **{'model': 'm', 'dataset': 'd', 'split': 'test', 'metric': 'perplexity_per_word', 'perplexity_per_word': 90.0},
+    **{'baselines': losses, 'validation_baselines': losses, 'trigger_step': trigger},
+  }
+  records = [
+    {'step': step, 'split': split, 'loss': end + gap + 4 / (1 + step / 40)}
+    for split, every, gap in (('train', 1, -0.1), ('valid', 40, 0.0))
+    for step in range(every, 401, every)
+  ]
+  loss_curve.draw(records, tmp_path / 'loss.png', results)
+  labels = [text for text in axes[0].texts if isinstance(text, Annotation)]
+  assert len(labels) == 3 + (trigger is not None)  # of both baselines, which the mixture is not, and the best loss
+  boxes = [label.get_window_extent() for label in labels]
+  assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+  smooth = [line for line in axes[0].get_lines() if line.get_alpha() is None]
+  curves = [line.get_transform().transform(line.get_xydata()) for line in smooth]
+  assert len(curves) == 4 + (trigger is not None)
+  for label, box in zip(labels, boxes, strict=True):
+    assert axes[0].bbox.y0 <= box.y0 and box.y1 <= axes[0].bbox.y1
+    for curve in curves:
+      fine = np.stack([np.interp(np.linspace(0, 1, 5000), np.linspace(0, 1, len(curve)), x) for x in curve.T], 1)
+      assert not box.count_contains(fine), label.get_text()

@@ -10,7 +10,9 @@ word or two and would leak into held-out text. The same holds for each topic.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
+import gc
 import hashlib
 import inspect
 import os
@@ -87,8 +89,9 @@ def documents() -> tuple[tuple[str, str, str], ...]:
   Small topics are cleaned first: big topics repeat small ones, and lose the repeated paragraphs.
   """
   raw: list[tuple[str, str, str]] = []
-  for path in source_files():
-    raw += _topics(_read(path)) if path == TOPICS else _docstrings(path, _read(path))
+  with _no_collection():
+    for path in source_files():
+      raw += _topics(_read(path)) if path == TOPICS else _docstrings(path, _read(path))
   raw.sort(key=lambda document: (document[2] != 'pydoc_data', len(document[1]), document[0]))
   texts: set[str] = set()
   names: set[str] = set()
@@ -106,6 +109,18 @@ def documents() -> tuple[tuple[str, str, str], ...]:
       texts.add(joined)
       prose_documents.append((name, joined, label))
   return tuple(sorted(prose_documents))
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+  """Disable the garbage collector: syntax trees have no cycles, and beside JAX's objects it takes 1.4 s of 3.6."""
+  enabled = gc.isenabled()
+  gc.disable()
+  try:
+    yield
+  finally:
+    if enabled:
+      gc.enable()
 
 
 def split_of(name: str, fraction: float = 0.05) -> str:

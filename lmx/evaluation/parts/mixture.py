@@ -21,6 +21,7 @@ from lmx.data import pipeline
 from lmx.errors import InputError
 from lmx.evaluation import evaluate
 from lmx.evaluation.parts import Added, Subject
+from lmx.evaluation.parts.ngrams import mix
 from lmx.metrics import class_ngram, interpolated_trigram, language, ngram
 
 _NAME = re.compile(r'trigram|(i?)kn([1-9])|class([1-9])_([0-9]+)')
@@ -133,12 +134,6 @@ def measure(subject: Subject) -> Added:
     'parts': {key: language.perplexity(float(nll.sum()), count) for key, nll in parts.items()},
   }
   return Added({'mixture': mixture})
-
-
-def mix(run_nll: np.ndarray, ngram_nll: np.ndarray, weight: float) -> np.ndarray:
-  """Return -log(weight exp(-run_nll) + (1 - weight) exp(-ngram_nll)) of negative log-likelihoods in nats."""
-  with np.errstate(divide='ignore'):
-    return -np.logaddexp(np.log(weight) - run_nll, np.log1p(-weight) - ngram_nll)
 
 
 def notes(metrics: Mapping[str, Any]) -> list[str]:

@@ -118,8 +118,8 @@ def _loss(
   records: Sequence[Mapping[str, Any]], splits: Sequence[str], results: Mapping[str, Any], headline: str
 ) -> Chart:
   levels = {
-    formats.fill(label, baseline): float(baseline['loss'])
-    for name, label in loss_curve.BASELINES.items()
+    f'{formats.fill(loss_curve.BASELINES[name], baseline)} (validation)': float(baseline['loss'])
+    for name in loss_curve.LINES
     if isinstance((baseline := results.get('validation_baselines', {}).get(name, {})).get('loss'), int | float)
     and math.isfinite(baseline['loss'])
   }
