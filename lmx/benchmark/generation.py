@@ -66,7 +66,10 @@ def _first(generate: Generate, tokens: int) -> float:
   """Return the seconds of a call as a process's first, without compiled programs or a compilation cache."""
   import jax
 
+  from lmx.engine import by_layer
+
   jax.clear_caches()
+  by_layer.clear()
   before = jax.config.values['jax_enable_compilation_cache']
   jax.config.update('jax_enable_compilation_cache', False)
   seconds = generate(tokens)
@@ -80,6 +83,7 @@ def _greedy(count: int) -> tuple[Generate, dict[str, Any]]:
 
   from lmx.decoding import generate
   from lmx.decoding.sampling import Sampler
+  from lmx.engine import precision
 
   task, _ = build_task('gpt2:124m')
   cfg = task.cfg
@@ -88,9 +92,10 @@ def _greedy(count: int) -> tuple[Generate, dict[str, Any]]:
 
   def run(tokens: int) -> float:
     start = time.perf_counter()
-    generate.generate(
-      task.model, cfg, params, prompt_BT, steps=tokens, key=jax.random.key(1), sampler=Sampler(greedy=True)
-    )
+    with precision.scope('float32'):
+      generate.generate(
+        task.model, cfg, params, prompt_BT, steps=tokens, key=jax.random.key(1), sampler=Sampler(greedy=True)
+      )
     return time.perf_counter() - start
 
   sizes = {'V': cfg.V, 'T': cfg.T, 'D': cfg.D, 'H': cfg.H, 'N': cfg.N}
@@ -102,6 +107,7 @@ def _beam(count: int) -> tuple[Generate, dict[str, Any]]:
   import jax
 
   from lmx.decoding import beam_search
+  from lmx.engine import precision
 
   task, _ = build_task('transformer', MARIAN)
   cfg, model = task.cfg, task.model
@@ -116,7 +122,8 @@ def _beam(count: int) -> tuple[Generate, dict[str, Any]]:
 
   def run(tokens: int) -> float:
     start = time.perf_counter()
-    beam_search.search(model, cfg, params, beam=beam, limits=tokens, least=tokens, eos_ids=(0,), source=source)
+    with precision.scope('float32'):
+      beam_search.search(model, cfg, params, beam=beam, limits=tokens, least=tokens, eos_ids=(0,), source=source)
     return time.perf_counter() - start
 
   sizes = {'V': cfg.V, 'D': cfg.D, 'F': cfg.F, 'H': cfg.H, 'N': cfg.encoder_layers}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -24,14 +24,15 @@ import numpy as np
 from lmx import placement
 from lmx.decoding import sampling
 from lmx.decoding.sampling import Constraints, Sampler, sample
-from lmx.engine import devices
+from lmx.engine import by_layer, devices
 from lmx.errors import InputError, InputWarning
-from lmx.kernels.dense import for_decoding
+from lmx.kernels.dense import ROWS, for_decoding
 from lmx.placement import Placement
 from lmx.types import Array, Batch, Features, Model, Params, State
 
 # Prompts are padded to a multiple of this, so that a new length seldom needs a new compilation.
 _BUCKET = 32
+_MOST_STEPS = 512  # from about here on, one compiled loop takes less time, its compilation included
 MAX_POSITIONS = 10_000_000  # of all rows together: larger arrays do not fit, and XLA aborts beyond 2**31
 
 
@@ -70,7 +71,7 @@ class _Setting:
   eos_ids: tuple[int, ...]
   context: int | None  # None: no window, or one that cannot overflow
   cache: int
-  steps: int | None  # None: the last token is not forced
+  steps: int  # most tokens to sample
   placement: Placement | None = dataclasses.field(default_factory=placement.current)
 
 
@@ -94,13 +95,11 @@ def read_prompt(
   return state, model.logits(cfg, params, Features(last_B1D))[:, 0]
 
 
-@functools.partial(devices.jit_for_platform, static_argnames=('setting', 'steps'))
-def _start(
-  setting: _Setting, params: Params, prompt_BT: Array, lengths_B: Array, source: Batch | None, steps: int
-) -> _Carry:
+def _read(setting: _Setting, params: Params, prompt_BT: Array, lengths_B: Array, source: Batch | None) -> _Carry:
+  """Return the carry after the prompt."""
   B = prompt_BT.shape[0]
   state, logits_BV = read_prompt(setting.model, setting.cfg, params, prompt_BT, lengths_B, setting.cache, source)
-  history_BL = jnp.pad(prompt_BT, ((0, 0), (0, steps)))
+  history_BL = jnp.pad(prompt_BT, ((0, 0), (0, setting.steps)))
   # Distinct buffers: the carry is donated, and one buffer cannot be donated twice.
   return _Carry(
     state,
@@ -139,7 +138,7 @@ def _constrain(setting: _Setting, carry: _Carry) -> Array:
   if rules.repetition_penalty != 1:
     logits_BV = sampling.penalise_repetition(logits_BV, text.ids_BL, text.length_B, rules.repetition_penalty)
   logits_BV = sampling.constrain(rules, logits_BV, text, setting.eos_ids)
-  if setting.steps is not None:
+  if rules.force_end:
     logits_BV = sampling.force(logits_BV, carry.sampled_B + 1 >= setting.steps, setting.eos_ids)
   return logits_BV
 
@@ -180,12 +179,14 @@ def _advance(setting: _Setting, params: Params, carry: _Carry, keys_B: Array) ->
   return carry, token_B
 
 
+_start = devices.jit_for_platform(_read, static_argnames=('setting',))
 _step = devices.jit_for_platform(_advance, static_argnames=('setting',), donate_argnames=('carry',))
 
 
-@functools.partial(devices.jit_for_platform, static_argnames=('setting', 'steps'))
-def _loop(setting: _Setting, params: Params, carry: _Carry, keys_B: Array, steps: int) -> tuple[Array, Array]:
-  """Generate until every row has ended or has `steps` tokens."""
+@functools.partial(devices.jit_for_platform, static_argnames=('setting',))
+def _loop(setting: _Setting, params: Params, carry: _Carry, keys_B: Array) -> tuple[Array, Array]:
+  """Generate until every row has ended or has all its tokens."""
+  steps = setting.steps
 
   def unfinished(loop: Any) -> Any:
     t, carry, _ = loop
@@ -316,7 +317,7 @@ def _prepare(
   context: int | None,
   source: Batch | None,
 ) -> Any:
-  """Check the input and read the prompt. Returns (setting, carry, keys_B)."""
+  """Check the input and read the prompt. Returns (setting, steps)."""
   prompt_BT = np.asarray(prompt_BT)
   lengths_B = np.full(len(prompt_BT), prompt_BT.shape[-1]) if lengths_B is None else np.asarray(lengths_B)
   check(model, cfg, prompt_BT, lengths_B, sampler, source, eos_ids)
@@ -338,14 +339,57 @@ def _prepare(
     tuple(eos_ids),
     context if overflows else None,
     length if context is None else min(length, context),
-    steps if sampler.force_end else None,
+    steps,
   )
-  carry = _start(setting, params, jnp.asarray(prompt_BT), jnp.asarray(lengths_B), source, steps)
-  one_key = jnp.ndim(key) == 0
-  keys_B = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(prompt_BT))) if one_key else key
-  if keys_B.shape != lengths_B.shape:
-    raise InputError(f'key: got shape {keys_B.shape} for {len(lengths_B)} rows; expected one key, or one per row')
-  return setting, carry, keys_B
+  if jnp.ndim(key) and key.shape != lengths_B.shape:
+    raise InputError(f'key: got shape {key.shape} for {len(lengths_B)} rows; expected one key, or one per row')
+  inputs = params, prompt_BT, lengths_B, source
+  step: Callable[..., tuple[_Carry, Array]]
+  if _is_by_layer(setting, params, len(prompt_BT)):
+    start = by_layer.prepare(_read, setting, *inputs)
+    keys = key if jnp.ndim(key) else jax.ShapeDtypeStruct(lengths_B.shape, key.dtype)
+    step = by_layer.prepare(_advance, setting, params, start.outputs, keys, donated=1)
+    carry = start(*inputs)
+  else:
+    carry = _start(setting, *inputs)
+    step = functools.partial(_step, setting)
+  keys_B = key if jnp.ndim(key) else _row_keys(key, len(prompt_BT))
+  return setting, _Steps(step, params, carry, keys_B)
+
+
+@functools.partial(jax.jit, static_argnames=('rows',))
+def _row_keys(key: Array, rows: int) -> Array:
+  return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(rows))
+
+
+def _is_by_layer(setting: _Setting, params: Params, rows: int) -> bool:
+  """Return True if the programs of lmx/engine/by_layer.py generate sooner than one compiled loop.
+
+  They do on one CPU, for few tokens, and where the loop has no faster products (`for_decoding`).
+  """
+  here = setting.placement
+  if here is None or here.platform != 'cpu' or here.devices > 1 or ROWS[0] <= rows <= ROWS[1]:
+    return False
+  elsewhere = lambda x: isinstance(x, jax.Array) and x.devices() != {jax.devices()[0]}
+  return setting.steps <= _MOST_STEPS and not any(map(elsewhere, jax.tree.leaves(params)))
+
+
+@dataclasses.dataclass
+class _Steps:
+  """The steps after a prompt, each a call of compiled programs."""
+
+  step: Callable[[Params, _Carry, Array], tuple[_Carry, Array]]
+  params: Params
+  carry: _Carry  # of the step so far, which overwrites it
+  keys_B: Array
+
+  def tokens(self, setting: _Setting) -> Iterator[Array]:
+    """Yield the tokens of each step, (B,), until every row has ended."""
+    for _ in range(setting.steps):
+      self.carry, token_B = self.step(self.params, self.carry, self.keys_B)
+      yield token_B
+      if setting.eos_ids and np.asarray(self.carry.done_B).all():
+        return
 
 
 def generate(
@@ -362,7 +406,7 @@ def generate(
   context: int | None = None,
   source: Batch | None = None,
 ) -> Generated:
-  """Continue each prompt by up to `steps` tokens, in one compiled loop.
+  """Continue each prompt by up to `steps` tokens.
 
   A row's tokens depend only on its own prompt and key. When the window is full, its last half is read again (see the
   module's docstring).
@@ -384,9 +428,14 @@ def generate(
       all tokens.
   """
   options: dict[str, Any] = dict(steps=steps, key=key, sampler=sampler, eos_ids=eos_ids, context=context, source=source)
-  setting, carry, keys_B = _prepare(model, cfg, params, prompt_BT, lengths_B, **options)
-  tokens_BT, counts_B = _loop(setting, params, carry, keys_B, steps)
-  return Generated(_check_tokens(sampler, np.asarray(tokens_BT)), np.asarray(counts_B))
+  setting, run = _prepare(model, cfg, params, prompt_BT, lengths_B, **options)
+  if not isinstance(run.step, by_layer.Programs):
+    tokens_BT, counts_B = _loop(setting, params, run.carry, run.keys_B)
+    return Generated(_check_tokens(sampler, np.asarray(tokens_BT)), np.asarray(counts_B))
+  tokens_BT = np.full((len(prompt_BT), steps), eos_ids[0] if eos_ids else 0, np.int32)
+  sampled = np.stack(list(run.tokens(setting)), axis=1)
+  tokens_BT[:, : sampled.shape[1]] = sampled
+  return Generated(_check_tokens(sampler, tokens_BT), np.asarray(run.carry.sampled_B))
 
 
 def _check_tokens(sampler: Sampler, tokens: np.ndarray) -> np.ndarray:
@@ -421,16 +470,8 @@ def stream(
   The call itself checks the arguments and reads the prompt.
   """
   options: dict[str, Any] = dict(steps=steps, key=key, sampler=sampler, eos_ids=eos_ids, context=context, source=source)
-  setting, carry, keys_B = _prepare(model, cfg, params, prompt_BT, lengths_B, **options)
-
-  def tokens(carry: Any) -> Iterator[np.ndarray]:
-    for _ in range(steps):
-      carry, token_B = _step(setting, params, carry, keys_B)
-      yield _check_tokens(sampler, np.asarray(token_B))
-      if eos_ids and bool(np.all(carry.done_B)):
-        return
-
-  return tokens(carry)
+  setting, run = _prepare(model, cfg, params, prompt_BT, lengths_B, **options)
+  return (_check_tokens(sampler, np.asarray(token_B)) for token_B in run.tokens(setting))
 
 
 def encode_prompt(tokenizer: Any, text: str) -> np.ndarray:
