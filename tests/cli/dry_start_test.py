@@ -81,3 +81,30 @@ def test_only_values_that_change_what_is_read_are_started_again(tmp_path, monkey
   values = [[{'optim.lr': '0.1'}], [{'optim.lr': '0.2'}], [{'seed': '3'}], [{'model.N': '5'}]]
   check(LM, values=values, workdir=str(tmp_path / 'run'))
   assert started == [resolve.load(LM).model.N, 5]
+
+
+def test_files_and_labels_are_read_without_a_tokenizer(tmp_path):
+  rows = [f'some words {i},{label}\n' for i in range(40) for label in ('good', 'bad')]
+  (tmp_path / 'train.csv').write_text('text,label\n' + ''.join(rows))
+  given = ('data.dataset=table_files', f'data.manual_dir={tmp_path}', f'data.cache_dir={tmp_path / "cache"}')
+  given += (f'data.tokenizer_path={tmp_path / "later"}', 'data.label=label')
+
+  def check_files(*more, **named):
+    config = resolve.load('experiments/ulmfit/classifier.py:tiny', [*given, *more])
+    dry_start.check_files(config, tmp_path / 'run', **named)
+
+  check_files()
+  missing = tmp_path / 'missing'
+  for change, message in (
+    (f'data.manual_dir={missing}', 'missing'),
+    ('data.label=stars', 'got no column stars'),
+    ('objective.classes=3', 'objective.classes: got 3, but the data set has 2: bad, good'),
+    (f'train.init_from={missing}', 'train.init_from: .*missing'),
+    ("data.train_splits=('train','unsupervised')", 'got no split "unsupervised"'),
+  ):
+    with pytest.raises(InputError, match=message):
+      check_files(change)
+  check_files(f'train.init_from={missing}', with_weights=False)
+  (tmp_path / 'train.csv').write_text('text,label\n' + ''.join(rows[::2]))
+  with pytest.raises(InputError, match='only the label "good"'):
+    check_files()

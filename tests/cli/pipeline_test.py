@@ -13,7 +13,7 @@ import types
 import numpy as np
 import pytest
 
-from lmx.cli import main, pipeline, predict
+from lmx.cli import dry_start, main, pipeline, predict
 from lmx.config import resolve
 from lmx.data import corpus as corpora
 from lmx.data import pipeline as data
@@ -99,7 +99,7 @@ def test_stage_of_other_settings_is_rejected_before_any_stage_runs(finished, tmp
 
 
 def test_inputs_of_every_stage_are_checked_before_the_first_runs(tmp_path, capsys):
-  """The tokenizer and the weights of a later stage come from an earlier one, so its files are read without them."""
+  """The weights of a later stage come from an earlier one, so they are no input."""
   data, rows = tmp_path / 'data', [f'some words {i},{label}\n' for i in range(40) for label in ('good', 'bad')]
   data.mkdir()
   (data / 'train.csv').write_text('text,label\n' + ''.join(rows))
@@ -132,6 +132,21 @@ def test_inputs_of_every_stage_are_checked_before_the_first_runs(tmp_path, capsy
   assert 'stage 2_classifier: ' in (found := message()) and 'only the label "good"' in found
   found = message(f'--config.1_lm.train.init_from={tmp_path}/weights')
   assert 'stage 1_lm: train.init_from: ' in found
+
+
+def test_stage_whose_tokenizer_an_earlier_one_trains_is_checked_without_it(tmp_path, monkeypatch):
+  checked = []
+  note = lambda kind: lambda config, workdir, with_weights: checked.append((kind, workdir.name, with_weights))
+  monkeypatch.setattr(dry_start, 'check_start', note('start'))
+  monkeypatch.setattr(dry_start, 'check_files', note('files'))
+  given = [f'3_classifier.train.init_from={tmp_path}/2_lm']
+  pipeline._check_inputs(pipeline.plan('experiments/ulmfit/classifier.py:tiny', tmp_path, given), tmp_path)
+  assert checked == [('start', '1_general', True), ('start', '2_lm', False), ('files', '3_classifier', False)]
+  (tmp_path / '2_lm').mkdir()
+  (tmp_path / '2_lm/results.json').write_text('{}')
+  checked.clear()
+  pipeline._check_inputs(pipeline.plan('experiments/ulmfit/classifier.py:tiny', tmp_path, given), tmp_path)
+  assert checked == [('start', '1_general', True), ('start', '3_classifier', True)]
 
 
 def test_ensemble_of_retrained_runs_is_rejected(finished, tmp_path):
