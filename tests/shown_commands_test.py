@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import collections
+import contextlib
 import importlib.util
 import io
 import json
@@ -113,9 +114,11 @@ def test_every_command_of_a_document_has_its_check():
     if kind == 'run':
       assert shown.document in PAGES, f'{shown.document}: `{shown.text}`: add its runs to PAGES'
     elif kind == 'form':
-      check_form(shown)
+      with located(shown):
+        check_form(shown)
     elif kind == 'config':
-      documents_test.check_command(shown.words[1:])
+      with located(shown):
+        documents_test.check_command(shown.words[1:])
     elif kind == 'file':
       assert (ROOT / shown.words[1]).exists(), shown
   assert min(counts[kind] for kind in ('run', 'form', 'config', 'launch', 'elsewhere')) > 20, counts
@@ -126,6 +129,16 @@ def test_every_python_block_of_a_document_has_its_check():
     assert shown.document in PAGES or shown.document in FRAGMENTS, f'{shown.document}: add it to PAGES'
     if shown.document in PAGES:
       ast.parse(shown.text)
+
+
+@contextlib.contextmanager
+def located(shown: shown_commands.Shown):
+  """Name the document and the command in an error."""
+  try:
+    yield
+  except (Exception, SystemExit) as error:
+    error.add_note(f'{shown.document}: `{shown.text}`')
+    raise
 
 
 def check_form(shown: shown_commands.Shown) -> None:
