@@ -43,7 +43,7 @@ _BROADCAST = 64  # maximum number of checkpoints that process 0 broadcasts
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """The `checkpoint` section.
+  """Checkpoints: when they are saved, and which are kept.
 
   Attributes:
     every_steps: steps between two saves.

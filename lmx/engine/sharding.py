@@ -68,7 +68,7 @@ TENSOR_RULES: tuple[Rule, ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """The `parallel` section.
+  """Devices of a training, and the sharding of its arrays over them.
 
   Attributes:
     mode: 'jit' or 'pmap' (data-parallel only).
