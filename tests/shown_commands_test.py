@@ -186,7 +186,7 @@ def write_files(folder: pathlib.Path) -> None:
   files = {
     'sentences.txt': f'{good}\n{bad}\n',
     'sentences.csv': f'sentence\n{good}\n{bad}\n',
-    'test.txt': f'{good}\n\n{bad}\n',
+    'test.txt': f'{good}\n{bad}\n',
     'new.csv': 'text\nreads a file\nopens a socket\n',
     'mine.csv': f'right,wrong,kind\n{good},{bad},agreement\n{good} x,{bad} x,agreement\n',
     'notes.md': 'A BERT to try.\n',

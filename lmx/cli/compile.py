@@ -2,7 +2,8 @@
 
 The devices are one or several slices of TPUs (2xv5e-64) or the NVIDIA GPUs of a server (h100x8). Prints whether the
 step fits, its largest arrays, its collectives, its attention kernel and an estimate of its time. The exit code is 2 if
-it does not fit. """
+it does not fit.
+"""
 
 from __future__ import annotations
 
