@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -56,7 +55,7 @@ def choose(cfg: Any, batch: Batch) -> Callable[..., Any] | None:
 def _register(tree: bool) -> str:
   from lmx.kernels.native import frame
 
-  module = importlib.import_module(f'lmx.kernels.native.{"hierarchical_softmax" if tree else "negative_sampling"}')
+  module = frame.operations('hierarchical_softmax' if tree else 'negative_sampling')
   frame.register(module.SYMBOL, module.operation)
   return str(module.SYMBOL)
 

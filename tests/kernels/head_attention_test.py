@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -186,3 +189,17 @@ def test_run_records_its_attention_kernel(monkeypatch, model):
     assert model.settle(model.Config()).attention == backend
     assert model.settle(model.Config(dtype='bfloat16')).attention == 'without_numba'
     assert model.settle(model.Config(attention='blocked')).attention == 'blocked'
+
+
+@pytest.mark.slow
+@needs_numba
+def test_asking_for_products_compiles_nothing_and_operations_compile_once(tmp_path):
+  """A second process finds the machine code, and a run that computes no such operation compiles none."""
+  program = (
+    'import sys, jax; jax.config.update("jax_compilation_cache_dir", sys.argv[1]); from lmx.kernels import native;'
+    'assert native.has_products() and "numba" not in sys.modules; native.load("lstm", "", "");'
+    'from lmx.kernels.native import lstm; print(lstm.forward.cache_hits, lstm._forward.cache_hits)'
+  )
+  for hits, message in (('0 0\n', 'compiling Numba operations (lstm), once on this machine\n'), ('1 1\n', '')):
+    done = subprocess.run([sys.executable, '-c', program, tmp_path], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == (hits, message)

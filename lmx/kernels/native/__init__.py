@@ -9,13 +9,15 @@ are used.
 from __future__ import annotations
 
 import functools
-import importlib
 import importlib.util
 import os
+import platform
 from typing import Any
 
 from lmx import host
 from lmx.errors import InputError
+
+IS_ARM = platform.machine().lower() in ('arm64', 'aarch64')
 
 
 def is_installed() -> bool:
@@ -28,9 +30,10 @@ def has_products() -> bool:
   """Return True if Numba is installed and the processor supports the instructions of `product`."""
   if not is_installed():
     return False
-  from lmx.kernels.native import product
+  import llvmlite.binding  # not `product`, whose import compiles
 
-  return product.is_supported()
+  features = llvmlite.binding.get_host_cpu_features()
+  return IS_ARM or bool(features.get('fma') and features.get('avx2'))
 
 
 @functools.cache
@@ -52,7 +55,7 @@ def load(name: str, setting: str, other: str) -> Any:
     )
   from lmx.kernels.native import frame
 
-  module = importlib.import_module(f'{__name__}.{name}')
+  module = frame.operations(name)
   frame.register(module.FORWARD, module.forward)
   frame.register(module.BACKWARD, module.backward)
   return module

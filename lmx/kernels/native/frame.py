@@ -8,8 +8,10 @@ bytes. The operation runs without Python.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import pathlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -137,6 +139,16 @@ def once(name: str, signature: str) -> Callable[[Callable[..., Any]], Any]:
 
 
 _KEPT: list[Any] = []  # functions compiled by `once`, kept alive as long as they may be called
+
+
+def operations(name: str) -> Any:
+  """Import a module of operations; report on standard error if Numba compiles them."""
+  folder, module = numba.config.CACHE_DIR, f'lmx.kernels.native.{name}'
+  is_kept = bool(folder) and any(pathlib.Path(folder).glob(f'*/{name}.*'))
+  if module not in sys.modules and not is_kept:
+    extent = ', once on this machine' if folder else ''
+    print(f'compiling Numba operations ({name}){extent}', file=sys.stderr, flush=True)
+  return importlib.import_module(module)
 
 
 def register(name: str, operation: Any) -> None:

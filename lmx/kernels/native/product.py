@@ -11,7 +11,6 @@ Axes: M rows, K summed, N columns.
 
 from __future__ import annotations
 
-import platform
 from typing import Any
 
 import llvmlite.binding
@@ -20,19 +19,13 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from lmx.kernels.native import IS_ARM
 from lmx.kernels.native.frame import OPTIONS, once
 
 _FEATURES = llvmlite.binding.get_host_cpu_features()
-_IS_ARM = platform.machine().lower() in ('arm64', 'aarch64')
-LANES = 16 if _FEATURES.get('avx512f') else 4 if _IS_ARM else 8  # float32 values of a vector
+LANES = 16 if _FEATURES.get('avx512f') else 4 if IS_ARM else 8  # float32 values of a vector
 COLUMNS = 2 * LANES
-ROWS = 12 if LANES == 16 or _IS_ARM else 6  # 2 ROWS sums, a row of a panel and a factor fit in the registers
-
-
-def is_supported() -> bool:
-  """Return True if the processor has fused multiply-add, which these sums need."""
-  return _IS_ARM or bool(_FEATURES.get('fma') and _FEATURES.get('avx2'))
-
+ROWS = 12 if LANES == 16 or IS_ARM else 6  # 2 ROWS sums, a row of a panel and a factor fit in the registers
 
 _FLOAT, _WORD = ir.FloatType(), ir.IntType(64)
 _VECTOR = ir.VectorType(_FLOAT, LANES)
