@@ -18,10 +18,10 @@ ERRORS = ('Runtime.exceptionThrown', 'Log.entryAdded', 'Page.javascriptDialogOpe
 
 
 class Browser:
-  """One page; `problems` are errors of the console, dialogs, and requests for anything but the page itself."""
+  """One page; `problems` are errors of the console, dialogs, and requests for anything but the page or its site."""
 
   def __init__(self, to: Any, of: Any) -> None:
-    self.to, self.of, self.count, self.session, self.address = to, of, 0, {}, ''
+    self.to, self.of, self.count, self.session, self.own = to, of, 0, {}, ''
     self.problems: list[dict] = []
     target = self.call('Target.createTarget', url='about:blank')['targetId']
     self.session = {'sessionId': self.call('Target.attachToTarget', targetId=target, flatten=True)['sessionId']}
@@ -47,7 +47,7 @@ class Browser:
     message = json.loads(text)
     params = message.get('params', {})
     address = params.get('request', {}).get('url', '')
-    own = address and (address == self.address or address.startswith('data:'))
+    own = address and address.startswith((self.own, 'data:', 'blob:'))
     quiet = params.get('entry', {}).get('level') in ('verbose', 'info')
     logged = message.get('method') == 'Runtime.consoleAPICalled' and params['type'] in ('error', 'warning', 'assert')
     if logged or (message.get('method') in ERRORS and not own and not quiet):
@@ -55,11 +55,15 @@ class Browser:
     return message
 
   def open(self, path: pathlib.Path, width: int = 1200, height: int = 900, scheme: str = 'light') -> None:
-    self.address = path.as_uri()
+    self.visit(path.as_uri(), width, height, scheme)
+
+  def visit(self, address: str, width: int, height: int = 900, scheme: str = 'light', site: str = '') -> None:
+    """Open an address; requests to addresses that begin with `site`, the address itself by default, are no problem."""
+    self.own = site or address
     feature = {'name': 'prefers-color-scheme', 'value': scheme}
     self.call('Emulation.setEmulatedMedia', features=[feature])
     self.call('Emulation.setDeviceMetricsOverride', width=width, height=height, deviceScaleFactor=1, mobile=False)
-    self.call('Page.navigate', url=self.address)
+    self.call('Page.navigate', url=address)
     while self.read().get('method') != 'Page.loadEventFired':
       pass
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import csv
 import dataclasses
 import functools
-import http.server
 import importlib
 import json
 import os
 import pathlib
 import re
 import shlex
-import shutil
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -23,7 +20,7 @@ from lmx.cli import main
 from lmx.config import resolve
 from lmx.data import datasets
 from lmx.models import registry
-from tests import browser, documents_test
+from tests import documents_test
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / 'docs'
@@ -237,57 +234,3 @@ def test_own_labels_page_runs_unchanged(model, tmp_path, monkeypatch):
     text += f"print([row['label'] for row in classify({rows})])"
     done = subprocess.run([python, '-c', text], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout.strip() == str([row['label'] for row in predicted]), done.stderr[-2000:]
-
-
-@pytest.fixture(scope='module')
-def site(tmp_path_factory):
-  """The built site; a warning of the build is an error."""
-  pytest.importorskip('mkdocs', reason='needs the extra "docs"')
-  folder = tmp_path_factory.mktemp('site')
-  command = [
-    sys.executable,
-    '-m',
-    'mkdocs',
-    'build',
-    '--strict',
-    f'--site-dir={folder}',
-  ]  # --quiet would hide warnings from it
-  done = subprocess.run(
-    command, cwd=ROOT, env=os.environ | {'NO_MKDOCS_2_WARNING': '1'}, capture_output=True, text=True
-  )
-  assert done.returncode == 0, done.stderr
-  return folder
-
-
-@pytest.mark.slow
-def test_site_has_no_external_requests(site):
-  for page in site.rglob('*.html'):
-    text = page.read_text()
-    assert not re.search(r'<script[^>]+src="https?:|<link[^>]+stylesheet[^>]+href="https?:|fonts\.g', text), page
-
-
-@pytest.mark.slow
-def test_results_fit_a_phone(site, tmp_path):
-  with browser.browser(tmp_path) as page:
-    for name in ('index', 'ntm', 'word2vec', 'elmo'):
-      page.open(site / f'results/{name}.html', width=390)
-      assert page.value('document.documentElement.scrollWidth') <= 390, name
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('page', ['index.html', 'notebooks/xlnet_permutations.html'])
-def test_page_opens_in_a_browser_without_errors(site, page, tmp_path):
-  chromium = next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None)
-  if not chromium:
-    pytest.skip('needs Chromium')
-  handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=site)
-  server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler)
-  threading.Thread(target=server.serve_forever, daemon=True).start()
-  options = ['--headless=new', '--no-sandbox', '--disable-gpu', '--enable-logging=stderr', '--virtual-time-budget=5000']
-  picture = tmp_path / 'page.png'
-  options += ['--window-size=1400,1200', f'--user-data-dir={tmp_path / "profile"}', f'--screenshot={picture}']
-  address = f'http://127.0.0.1:{server.server_port}/{page}'
-  done = subprocess.run([chromium, *options, address], capture_output=True, text=True, timeout=120)
-  server.shutdown()
-  assert picture.stat().st_size > 50_000, done.stderr[-2000:]
-  assert 'CONSOLE' not in done.stderr, done.stderr

@@ -26,7 +26,11 @@ def on_config(config: Any) -> Any:
   config.edit_uri = 'edit/main/docs/' if url else None
   metadata = configparser.ConfigParser()
   metadata.read(ROOT / 'setup.cfg')
-  config.copyright = f'lmx {metadata["metadata"]["version"]}, licence {metadata["metadata"]["license"]}'
+  version, licence = (metadata['metadata'][key] for key in ('version', 'license'))
+  text = (
+    f'<a rel="license" href="{url}/blob/main/LICENSE">{licence}</a>' if url else f'<span rel="license">{licence}</span>'
+  )
+  config.copyright = f'lmx {version}, licence {text}'
   return config
 
 

@@ -25,6 +25,7 @@ import yaml
 
 ROOT = pathlib.Path(__file__).parents[2]
 OTHERS = 'Others'
+_BOOST = '---\nsearch:\n  boost: 1.3\n---\n\n'  # the search for a name finds its page first
 _MARK = '<!-- generated: models -->'
 _SHARED = 3  # models of a recipe; with more it is a study, which their pages name in one line
 _WIDTH = 84  # of a line of a command
@@ -75,7 +76,7 @@ def on_files(files: Any, config: Any) -> Any:
   from mkdocs.structure.files import File
 
   for name in _names():
-    file = File.generated(config, f'models/{name}.md', content=page(name))
+    file = File.generated(config, f'models/{name}.md', content=_BOOST + page(name))
     source = f'docs/models/{name}.yml' if description(name) else f'lmx/models/{name}.py'
     file.edit_uri = f'../{source}'
     files.append(file)

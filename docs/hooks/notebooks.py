@@ -18,6 +18,7 @@ import latex2mathml.converter
 ROOT = pathlib.Path(__file__).parents[2]
 EXECUTE = 'LMX_DOCS_EXECUTE'
 ON_A_RUN = ('quickstart',)  # needs a trained run: that of LMX_RUN, or a tiny one
+_BOOST = '---\nsearch:\n  boost: 0.7\n---\n\n'  # the search for a model finds its page first
 _MATH = re.compile(r'(\$\$?)([^$\n]+|[^$]+(?=\$\$))\1')
 _SECONDS = 900  # most for a cell
 
@@ -29,7 +30,7 @@ def on_files(files: Any, config: Any) -> Any:
   for path in sorted((ROOT / 'notebooks').glob('*.ipynb')):
     notebook = execute(path) if os.environ.get(EXECUTE) else json.loads(path.read_text(encoding='utf-8'))
     text, pictures = page(path.stem, notebook)
-    files.append(File.generated(config, f'notebooks/{path.stem}.md', content=text))
+    files.append(File.generated(config, f'notebooks/{path.stem}.md', content=_BOOST + text))
     for name, content in pictures.items():
       files.append(File.generated(config, f'notebooks/{name}', content=content))
   return files
