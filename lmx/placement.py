@@ -23,7 +23,6 @@ import jax
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-MESH_AXES = ('data', 'fsdp', 'tensor')
 Rules = tuple[tuple[str, tuple[str, ...]], ...]  # axis letter -> the mesh axes that shard it
 RULES: Rules = (
   ('B', ('data', 'fsdp')),  # rows
@@ -40,7 +39,7 @@ class Placement:
   Attributes:
     platform: 'cpu', 'gpu' or 'tpu'.
     kind: name of the devices, as JAX has it.
-    mesh: mesh over MESH_AXES.
+    mesh: mesh over `lmx.engine.MESH_AXES`.
     rules: mesh axes that shard each axis of an activation; an axis without a rule is not sharded.
     mapped: each device traces its own rows (`pmap`), so there is nothing to shard.
     implementation: function of an `Operation` that returns the function that computes it, None for its equation.

@@ -79,6 +79,8 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
   trackers.check(run.log, workdir)
   engine = training.make_engine(run)
   corpus = load_corpus(run, workdir)
+  if jax.process_index() == 0:
+    print(f'data: {pipeline.summary(run.data, corpus)}', file=sys.stderr, flush=True)
   config, run = config_lib.with_corpus(config, corpus, workdir)
   work_directory.check(workdir, config, corpus)
   session = Session(run, corpus, engine, workdir, config_lib.digest(config))

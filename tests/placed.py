@@ -7,6 +7,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh
 
 from lmx import placement
+from lmx.engine import MESH_AXES
 from lmx.kernels import implementations
 
 
@@ -17,7 +18,7 @@ def on(platform='cpu', kind='', devices=1, **axes):
 
 def at(platform='cpu', kind='', devices=1, **axes):
   """The placement of `on`."""
-  sizes = [axes.get(name, 1) for name in placement.MESH_AXES] if axes else [devices, 1, 1]
+  sizes = [axes.get(name, 1) for name in MESH_AXES] if axes else [devices, 1, 1]
   devices = np.array(jax.devices()[: np.prod(sizes)]).reshape(sizes)
-  mesh = Mesh(devices, placement.MESH_AXES, axis_types=(AxisType.Auto,) * 3)
+  mesh = Mesh(devices, MESH_AXES, axis_types=(AxisType.Auto,) * 3)
   return placement.Placement(platform, kind, mesh, implementation=implementations.find)

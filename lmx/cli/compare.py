@@ -46,9 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx.evaluation import comparison
-  from lmx.reporting import run_log
-
   if len(args.workdirs) < 2:
     raise InputError(f'DIR: got only {args.workdirs[0]}; expected a baseline and at least one other run')
   names = _names(args.workdirs)
@@ -56,6 +53,9 @@ def run(args: argparse.Namespace) -> int:
     systems = _read_pairs(args.workdirs, names, args.metric)
   else:
     systems = [_read(path, name) for path, name in zip(args.workdirs, names, strict=True)]
+  from lmx.evaluation import comparison
+  from lmx.reporting import run_log
+
   metric = args.metric or systems[0].results[0]['metric']
   found, test = comparison.compare(systems, metric, args.test, args.correction)
   print('\n'.join(_lines(systems, found, metric, comparison.TESTS[test], args.correction)))
@@ -69,9 +69,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _read(text: str, name: str) -> System:
   """Return the system in a folder. Raises InputError without results, or if runs differ in more than the seed."""
-  from lmx.evaluation import rows
-  from lmx.evaluation.comparison import System
-
   path = pathlib.Path(text)
   own = path.is_file() or records.exists(path / records.RESULTS)
   folders = [path] if own else sorted(one.parent for one in path.glob(f'*/{records.RESULTS}'))
@@ -84,6 +81,9 @@ def _read(text: str, name: str) -> System:
       f'{path}: got runs of different settings or data, {found[0]["path"]} and {other["path"]}; expected the seeds of '
       'one config; name the runs of one of them'
     )
+  from lmx.evaluation import rows
+  from lmx.evaluation.comparison import System
+
   saved = [rows.read(pathlib.Path(one['path']), one) for one in found]
   complete = [one for one in saved if one is not None]
   return System(name, [one['path'] for one in found], found, complete if len(complete) == len(found) else None)

@@ -28,9 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx.config import deferred, fields, resolve
+  from lmx.config import schema
 
   source, is_run = _source('FILE', args.file)
+  schema.check(source, args.overrides)
+  from lmx.config import deferred, fields, resolve  # imports JAX
+
   config = resolve.resolve(source, args.overrides, saved=is_run)
   sections, values = fields.sections(config), resolve.flatten(config)
   known = [field.key for section in sections for field in section.fields]
@@ -53,14 +56,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _source(option: str, file: str) -> tuple[Mapping[str, Any], bool]:
   """Return the settings of an experiment file, a config.json or a work directory, and whether they are of a run."""
-  from lmx.config import experiment, resolve, run_files
+  from lmx.config import experiment, run_files
 
   is_run = os.path.isdir(storage.expand(file)) or storage.is_remote(file)
   if is_run:
     storage.check_path(option, file)
   else:
     experiment.split(file, option)
-  return (run_files.read_config(file) if is_run else resolve.read(file)), is_run
+  return (run_files.read_config(file) if is_run else experiment.read(file)), is_run
 
 
 def _read(option: str, file: str) -> Any:

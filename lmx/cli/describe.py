@@ -85,9 +85,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(workdir: str) -> Any:
   """Return the run in a work directory; reads only its config."""
-  from lmx.config import resolve, run_files
+  from lmx.config import run_files
 
-  return resolve.to_run(resolve.resolve(run_files.read_config(workdir), saved=True))
+  config = run_files.read_config(workdir)
+  from lmx.config import resolve  # imports JAX
+
+  return resolve.to_run(resolve.resolve(config, saved=True))
 
 
 def _build_task_of_run(run: Any) -> Any:

@@ -42,13 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx import inference
-  from lmx.reporting import waiting
-
   tokens = 0
   with contextlib.ExitStack() as stack:
     write = stack.enter_context(_writer(args.output))
     lines = _lines(args.input)
+    from lmx import inference  # imports JAX
+    from lmx.reporting import waiting
+
     loaded = inference.load(args.workdir, args.which, args.overrides)
     embedded = loaded.embed(lines, batch=args.batch, carry=args.carry, special_tokens=args.special_tokens)
     for number, (words, layers) in enumerate(waiting.bar(embedded, 'embed', len(lines), ' lines')):

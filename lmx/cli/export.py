@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 
+from lmx import storage
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
@@ -34,6 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+  from lmx.config import run_files
+
+  if not storage.is_remote(args.workdir):
+    run_files.read_config(args.workdir)  # a missing run is reported before JAX is imported
   from lmx.runs import convert
 
   card = {'license_id': args.license, 'card': args.card}

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, NoReturn
 
-from lmx import console, host, signals
+from lmx import console, host, signals, storage
 from lmx.cli import outputs
 from lmx.config import experiment
 from lmx.errors import InputError, InputNote, InputWarning, NonFiniteLoss, ReaderGone, disk_fault, nearest
@@ -59,6 +59,9 @@ COMMANDS = {
 
 # Commands that read or change no config.
 WITHOUT_CONFIG = ('results', 'compare', 'runs', 'report', 'export', 'describe', 'list', 'phrases', 'harness')
+
+# Commands whose --workdir is written, and need not hold a run.
+STARTS_RUNS = ('train', 'pipeline', 'import', 'preflight')
 
 # Commands that pass on the arguments that are not their own.
 PASS_ON = ('harness',)
@@ -111,6 +114,9 @@ def _run(argv: list[str], streams: console.Console, *, own_process: bool) -> int
     outputs.expand(args, args.actions)
     _check_config(args)
     outputs.check(args)
+    if args.command == 'train':
+      _module('train').announce(args)
+    _check_settings(args)
     if args.command in WRITES_FILES or outputs.given(args):
       streams.keep(outputs.training_log(args.workdir) if args.command in ('train', 'pipeline') else None)
     if own_process:
@@ -165,6 +171,32 @@ def _check_config(args: argparse.Namespace) -> None:
     path, _ = experiment.split(args.config)
     if path.endswith('.py'):
       experiment.find(path)
+
+
+def _check_settings(args: argparse.Namespace) -> None:
+  """Raise InputError for a missing run and for bad settings, before anything imports JAX.
+
+  The commands themselves check keys of `model` and `objective`, whose files import JAX, and the stages of a pipeline.
+  """
+  if args.command in (*WITHOUT_CONFIG, 'pipeline'):
+    return
+  file = getattr(args, 'config', None)
+  workdirs = args.workdirs.split(',') if args.command == 'context' else [getattr(args, 'workdir', None)]
+  workdirs = [path for path in workdirs if path and args.command not in STARTS_RUNS and not storage.is_remote(path)]
+  if not file and not workdirs:
+    return
+  from lmx.config import run_files, schema
+
+  replaced: dict[str, Any] = {}
+  if file and args.command == 'evaluate':  # parts of the run's config are replaced, and then overridden
+    settings = schema.check(experiment.read(file))
+    replaced = {name: settings[name] for name in ('data', 'evaluation') if name in settings}
+  elif file:
+    schema.check(experiment.read(file), args.overrides)
+  for workdir in workdirs:
+    is_weights = workdir.startswith(storage.HUB) or os.path.exists(workdir) and not run_files.is_run(workdir)
+    if not (is_weights and (args.command, 'workdir') in outputs.HUB):
+      schema.check({**run_files.read_config(workdir), **replaced}, args.overrides, whole=not replaced)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Iterable, Iterator
 
 from lmx import console, storage
-from lmx.errors import InputError
+from lmx.errors import InputError, explain
 
 # Options of all commands that name a file or folder to write.
 OUTPUTS = (
@@ -23,6 +23,7 @@ INPUTS = (
   *('input', 'reference', 'alignments', 'dictionary', 'vectors', 'analogies', 'similarity', 'masks', 'report'),
   *('combine', 'context', 'pairs', 'subset_file', 'seen_text', 'card'),
 )
+REPORTED = ('card', 'masks', 'pairs', 'vectors')  # options whose missing file the command reports
 FOLDERS = ('workdir', 'workdirs', 'folders', 'to', 'source', 'ensemble', 'beside', 'masks', 'save')
 LISTS = (
   'input',
@@ -56,6 +57,7 @@ RECORDS = (
 
 def check(args: argparse.Namespace) -> None:
   """Raise InputError unless every output of a command can be written and overwrites nothing that the command needs."""
+  _check_inputs(args)
   outputs = list(_paths(args, OUTPUTS))
   for option, path in outputs:
     _check_record(option, path)
@@ -144,6 +146,18 @@ def _is_same(one: pathlib.Path, other: pathlib.Path) -> bool:
   if one.exists() and other.exists():
     return os.path.samefile(one, other)  # also through links
   return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _check_inputs(args: argparse.Namespace) -> None:
+  """Raise InputError for a missing input file, unless the command says what it expects there."""
+  command = getattr(args, 'command', '')
+  for option, path in _paths(args, INPUTS):
+    if option in REPORTED or (command, option) in (('embed', 'input'), ('score', 'input')):
+      continue
+    try:
+      os.lstat(path)
+    except OSError as error:
+      raise InputError(f'{path}: cannot be read ({explain(error)})') from None
 
 
 def _check_record(option: str, path: pathlib.Path) -> None:

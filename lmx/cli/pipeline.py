@@ -16,7 +16,7 @@ import sys
 from typing import Any
 
 from lmx import documents, records
-from lmx.config import experiment
+from lmx.config import experiment, schema
 from lmx.errors import InputError, nearest
 from lmx.redaction import redact
 
@@ -29,8 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx.engine import distributed
-
   directory = pathlib.Path(args.workdir)
   stages = plan(args.config, directory, args.overrides)
   if args.until and args.until not in [stage['name'] for stage in stages]:
@@ -39,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
     for stage in stages:
       print(redact(command(stage, directory)))
     return 0
+  from lmx.engine import distributed
+
   distributed.initialize()
   last = [stage['name'] for stage in stages].index(args.until) if args.until else len(stages)
   _check(stages[: last + 1], directory)
@@ -59,29 +59,29 @@ def plan(config: str, directory: pathlib.Path, overrides: list[str]) -> list[dic
   Raises:
     InputError: the experiment has no stages, or the config of one has a mistake.
   """
-  from lmx.config import resolve as config_lib
-  from lmx.reporting import trackers
-
   path, arg = experiment.split(config)
-  module = config_lib.experiment_module(path)
+  module = experiment.module(path)
   if not hasattr(module, 'stages'):
     raise InputError(f'--config: got {path}, which has no stages; expected a pipeline; train it with `lmx train`')
   with experiment.running(path):
     stages = module.stages(arg)
   names = [stage['name'] for stage in stages]
-  planned = []
-  for stage in stages:
-    if 'config' in stage:
-      own = [f'{key}={_text(value, directory)}' for key, value in stage['overrides'].items()]
-      changes = [
-        text.removeprefix(stage['name'] + '.') for text in overrides if _is_for_stage(text, names, stage['name'])
-      ]
-      stage = {**stage, 'overrides': own + changes}
-      # Loaded, so that an error in any stage is raised before the first one runs.
-      loaded = config_lib.load(stage['config'], stage['overrides'])
-      stage['overrides'] += trackers.group_settings(loaded.log, directory)
-    planned.append(stage)
-  return planned
+  stages = [{**stage} for stage in stages]
+  trained = [stage for stage in stages if 'config' in stage]
+  for stage in trained:
+    own = [f'{key}={_text(value, directory)}' for key, value in stage['overrides'].items()]
+    changes = [
+      text.removeprefix(stage['name'] + '.') for text in overrides if _is_for_stage(text, names, stage['name'])
+    ]
+    stage['overrides'] = own + changes
+    schema.check(experiment.read(stage['config']), stage['overrides'])
+  from lmx.config import resolve as config_lib  # imports JAX
+  from lmx.reporting import trackers
+
+  for stage in trained:  # loaded, so that an error in any stage is raised before the first one runs
+    loaded = config_lib.load(stage['config'], stage['overrides'])
+    stage['overrides'] += trackers.group_settings(loaded.log, directory)
+  return stages
 
 
 def _is_for_stage(override: str, names: list[str], name: str) -> bool:

@@ -36,9 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-  from lmx.reporting import html_report
+  from lmx.config import run_files
 
   workdir = storage.path('DIR', args.workdir, storage.FOLDER)
+  run_files.read_config(workdir)  # a missing run is reported before JAX is imported
+  from lmx.reporting import html_report
+
   path = storage.path('--output', args.output, storage.FILE) if args.output else workdir / DEFAULT
   report = read(workdir)
   check_output(path, is_named=bool(args.output))

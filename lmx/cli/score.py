@@ -58,11 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
   from lmx import documents
-  from lmx.reporting import run_log
-  from lmx.runs import restore
-  from lmx.scoring import loading, sentences, table
-  from lmx.scoring.scorer import RunScorer
-  from lmx.scoring.total import Total, line
+  from lmx.scoring import table
 
   form = documents.ending(args.output) if args.output else '.jsonl'
   if form not in table.FORMATS:
@@ -70,6 +66,12 @@ def run(args: argparse.Namespace) -> int:
   texts = table.read(args.input, args.column)
   table.check_columns(args.input, texts, args.by, form)
   context = documents.read_text(args.context) if args.context else ''
+  from lmx.reporting import run_log
+  from lmx.runs import restore
+  from lmx.scoring import loading, sentences
+  from lmx.scoring.scorer import RunScorer
+  from lmx.scoring.total import Total, line
+
   scorer = loading.load(args.workdir, args.which, args.overrides, method=args.method, start=args.start, end=args.end)
   if context:
     scorer.read_context(context)

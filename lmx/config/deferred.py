@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from lmx.config import schema
 from lmx.models import registry
@@ -16,11 +15,6 @@ _BY_DATA = {  # key -> value that the data replaces
 }
 
 
-def settle(run: schema.Run) -> Any:
-  """Return the model's config with the kernels of this machine in place of 'auto'."""
-  return registry.get(run.model_name).settle(run.model)
-
-
 def notes(run: schema.Run, inherited: Mapping[str, str]) -> dict[str, str]:
   """Return {'section.key': line} for the keys whose value in a run may differ from the one in its config.
 
@@ -29,7 +23,7 @@ def notes(run: schema.Run, inherited: Mapping[str, str]) -> dict[str, str]:
     inherited: key -> source of the value, see `resolve.inherited`.
   """
   reasons: dict[str, str] = {}
-  settled = settle(run)
+  settled = registry.get(run.model_name).settle(run.model)  # kernels of this machine in place of 'auto'
   for name, value in vars(run.model).items():
     if (chosen := getattr(settled, name)) != value:
       reasons[f'model.{name}'] = f'{chosen} on this machine'

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import difflib
 import importlib.util
 import pathlib
 import traceback
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from lmx import cast, storage
+from lmx import cast, documents, records, storage
 from lmx.errors import InputError
 
 _FOLDERS = ('bahdanau', 'luong', 'rnn_encdec')  # formerly experiments/seq2seq
@@ -48,6 +49,31 @@ def load(path: str) -> types.ModuleType:
   with running(path):
     spec.loader.exec_module(module)
   return module
+
+
+def read(path_and_arg: str) -> Mapping[str, Any]:
+  """Return the settings of `experiments/foo/bar.py[:arg]` or of a .json file as they are. Raises InputError."""
+  path, arg = split(str(path_and_arg))
+  if path.endswith('.json'):
+    if not pathlib.Path(path).is_file():
+      raise InputError(f'--config: got {path}; expected a config file')
+    return records.read(path)
+  file = module(path)
+  with running(path):
+    settings = file.get_config(arg)
+  from ml_collections import ConfigDict  # as the experiment did
+
+  if not isinstance(settings, (Mapping, ConfigDict)):
+    raise InputError(f'{path}: get_config: got {documents.show(settings)}; expected a dictionary of settings')
+  return settings
+
+
+def module(path: str) -> types.ModuleType:
+  """Import an experiment file that has a `get_config`."""
+  file = load(path)
+  if not hasattr(file, 'get_config'):
+    raise InputError(f'--config: got {path} without a function get_config(arg); expected an experiment; add it')
+  return file
 
 
 @contextlib.contextmanager
@@ -87,6 +113,17 @@ def set_value(tree: dict[str, Any], path: list[str], value: Any) -> None:
   tree[path[-1]] = cast.parse(value) if isinstance(value, str) else value
 
 
+def override(settings: dict[str, Any], overrides: Iterable[str]) -> None:
+  """Set each 'section.key=value' in `settings`."""
+  for text in overrides:
+    path, equals, value = text.partition('=')
+    if not equals:
+      raise InputError(f'override "{text}": got no value; expected section.key=value')
+    if path.split('.')[0] == 'semantics':
+      raise InputError(f'override "{text}": got a rule; rules follow from the run\'s start date and cannot be set')
+    set_value(settings, path.split('.'), value)
+
+
 def flatten(tree: Mapping[str, Any], prefix: str = '') -> Iterator[tuple[str, Any]]:
   """Yield ('section.key', value) for each leaf of nested settings."""
   for key, value in tree.items():
@@ -94,3 +131,10 @@ def flatten(tree: Mapping[str, Any], prefix: str = '') -> Iterator[tuple[str, An
       yield from flatten(value, f'{prefix}{key}.')
     else:
       yield prefix + key, value
+
+
+def plain(config: Mapping[str, Any]) -> dict[str, Any]:
+  """Return a copy of settings as nested dicts."""
+  if hasattr(config, 'to_dict'):  # a ConfigDict
+    return dict(config.to_dict())
+  return copy.deepcopy(dict(config))

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from lmx import objectives
-from lmx.config import resolve
+from lmx.config import schema
 from lmx.data import batching
 from lmx.models import registry
 
@@ -94,7 +94,7 @@ def _sections(config: Mapping[str, Any]) -> Iterator[Section]:
   chosen = section('objective', objectives.get(objective).Config, fixed)
   loss = Field('objective.name', 'str', module.OBJECTIVE, 'a file of lmx/objectives.')
   yield chosen._replace(fields=[loss, *chosen.fields])
-  for name, cls in resolve.SECTIONS.items():
+  for name, cls in schema.SECTIONS.items():
     found = section(name, cls)
     if name == 'data':
       yield found._replace(fields=[field for field in found.fields if field.key != 'data.batching'])

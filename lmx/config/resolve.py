@@ -5,11 +5,10 @@ An experiment lists only the fields that differ from the defaults in the datacla
   model       Config of lmx/models/<name>.py, on top of VARIANTS[variant]; V = 0 takes the tokenizer's vocabulary
   objective   Config of lmx/objectives/<name>.py, the model's own objective unless named
   data        lmx/data/pipeline.py; data.batching is the Config of lmx/data/batching/<name>.py
-  optim       lmx/optim/build.py
-  matmul_precision  lmx/engine/precision.py: one of its CHOICES; float32 if the model computes in it
-  parallel    lmx/engine/sharding.py               checkpoint  lmx/checkpoint/manager.py
+  optim, checkpoint  `__init__.py` of lmx/optim and lmx/checkpoint
+  parallel    lmx/engine/__init__.py; log         lmx/reporting/__init__.py
   train, evaluation, samples  lmx/config/schema.py
-  log         lmx/reporting/trackers/__init__.py
+  matmul_precision  one of lmx.engine.PRECISIONS; float32 if the model computes in it
 
 `resolve` fills in all other fields, so the config in a work directory is complete. Every key can be overridden with
 `--config.section.key=value`, also one that the experiment does not name.
@@ -23,7 +22,6 @@ import functools
 import hashlib
 import json
 import pathlib
-import types
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -31,29 +29,15 @@ from typing import Any
 import jax
 import ml_collections
 import numpy as np
-from flax.traverse_util import flatten_dict
 
-from lmx import cast, documents, objectives, ranges, records, storage
-from lmx.checkpoint import manager
-from lmx.config import deferred, experiment, paths, renames, run_files, schema, semantics
+from lmx import cast, documents, engine, objectives, storage
+from lmx.config import experiment, paths, renames, run_files, schema, semantics
 from lmx.data import batching, pipeline
-from lmx.engine import precision, sharding
-from lmx.errors import InputError, InputWarning, check_choice, check_range, nearest
+from lmx.engine import precision
+from lmx.errors import InputError, InputWarning, check_choice
 from lmx.models import registry
-from lmx.optim import build
 from lmx.redaction import redact
-from lmx.reporting import trackers
 
-SECTIONS = {
-  'data': pipeline.Config,
-  'optim': build.Config,
-  'parallel': sharding.Config,
-  'checkpoint': manager.Config,
-  'train': schema.Train,
-  'evaluation': schema.Evaluation,
-  'samples': schema.Samples,
-  'log': trackers.Config,
-}
 _INPUTS = {'images': 'images_BYXC', 'vectors': 'inputs_BTI'}  # of a model's READS: the array of a batch
 # Settings that may differ when a run is resumed: they never change what is computed.
 _FREE = (
@@ -76,30 +60,7 @@ def load(path_and_arg: str, overrides: Iterable[str] = ()) -> ml_collections.Con
   Raises:
     InputError: no such file, no `get_config`, an unknown key (suggests the nearest) or a value of the wrong type.
   """
-  return resolve(read(path_and_arg), overrides)
-
-
-def read(path_and_arg: str) -> Mapping[str, Any]:
-  """Return the settings of `experiments/foo/bar.py[:arg]` or of a .json file as they are. Raises InputError."""
-  path, arg = experiment.split(str(path_and_arg))
-  if path.endswith('.json'):
-    if not pathlib.Path(path).is_file():
-      raise InputError(f'--config: got {path}; expected a config file')
-    return records.read(path)
-  module = experiment_module(path)
-  with experiment.running(path):
-    settings = module.get_config(arg)
-  if not isinstance(settings, (Mapping, ml_collections.ConfigDict)):
-    raise InputError(f'{path}: get_config: got {documents.show(settings)}; expected a dictionary of settings')
-  return settings
-
-
-def experiment_module(path: str) -> types.ModuleType:
-  """Import an experiment file that has a `get_config`."""
-  module = experiment.load(path)
-  if not hasattr(module, 'get_config'):
-    raise InputError(f'--config: got {path} without a function get_config(arg); expected an experiment; add it')
-  return module
+  return resolve(experiment.read(path_and_arg), overrides)
 
 
 def resolve(
@@ -115,16 +76,16 @@ def resolve(
   Raises:
     InputError: an unknown key, or a value of the wrong type or out of its range.
   """
-  settings = _plain(config)
+  settings = experiment.plain(config)
   recorded = _saved_rules(settings.pop('semantics', {}))
   rules = recorded if saved else None
   if not saved:
-    _check_keys('semantics.', recorded, semantics.RULES)
+    schema.check_keys('semantics.', recorded, semantics.RULES)
   else:
     for key, value in semantics.old_settings(_complete(copy.deepcopy(settings), rules)).items():
       experiment.set_value(settings, key.split('.'), value)
   overrides = list(overrides)
-  _override(settings, overrides)
+  experiment.override(settings, overrides)
   given = [text.partition('=')[0] for text in overrides]
   paths.check(settings, given if saved else paths.KINDS)
   return ml_collections.ConfigDict(_complete(settings, rules, given), convert_dict=True).lock()
@@ -134,17 +95,6 @@ def _defaults(config: Any) -> dict[str, Any]:
   """Return the defaults of a dataclass's fields that have one."""
   has = lambda field: field.default is not dataclasses.MISSING
   return {field.name: field.default for field in dataclasses.fields(config) if has(field)}
-
-
-def _override(settings: dict[str, Any], overrides: Iterable[str]) -> None:
-  """Set each 'section.key=value' in `settings`."""
-  for text in overrides:
-    path, equals, value = text.partition('=')
-    if not equals:
-      raise InputError(f'override "{text}": got no value; expected section.key=value')
-    if path.split('.')[0] == 'semantics':
-      raise InputError(f'override "{text}": got a rule; rules follow from the run\'s start date and cannot be set')
-    experiment.set_value(settings, path.split('.'), value)
 
 
 def _saved_rules(value: Any) -> dict[str, int]:
@@ -159,10 +109,7 @@ def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None, given: 
   `given` are the keys that the command line set.
   """
   settings.pop('semantics', None)
-  _check_keys('', settings, ['name', 'seed', 'matmul_precision', 'model', 'objective', *SECTIONS])
-  for name in ('model', 'objective', *SECTIONS):
-    if not isinstance(value := settings.get(name, {}), Mapping):
-      raise InputError(f'{name}: got {documents.show(value)}; expected a section, {name}.key=value')
+  schema.check_sections(settings)
   settings['model'] = model = renames.model(settings.get('model', {}))
   if 'name' not in model:
     raise InputError('model.name: missing in the config; set it')
@@ -170,9 +117,9 @@ def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None, given: 
   variant = cast.cast('model.variant', str, model.get('variant', 'tiny'))
   module = registry.get(model['name'])
   fields = {k: v for k, v in model.items() if k not in ('name', 'variant')}
-  names = _names(module.Config)
+  names = schema.field_names(module.Config)
   renames.check_fields(model['name'], fields, names)
-  _check_keys('model.', fields, ['name', 'variant', *names])
+  schema.check_keys('model.', fields, ['name', 'variant', *names])
   if rules is not None:  # a run has every field of its version; later ones do not follow its variant
     fields = {**_defaults(module.Config), **fields}
   sizes = cast.convert('model', module.Config, fields)
@@ -180,24 +127,17 @@ def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None, given: 
   sized = registry.config(model['name'], variant, **sizes)
   complete: dict[str, Any] = {
     'name': cast.cast('name', str, settings.get('name', model['name'])),
-    'seed': _seed(settings.get('seed', 0)),
+    'seed': schema.seed(settings.get('seed', 0)),
     'model': {'name': model['name'], 'variant': variant, **dataclasses.asdict(sized), **vocabulary},
     'objective': _objective(module, settings.get('objective', {})),
   }
   if 'V' in complete['model'] and 'V' not in fields:
     complete['model']['V'] = 0
-  for name in SECTIONS:
-    complete[name] = dataclasses.asdict(_section(name, settings.get(name, {})))
-  _check_keys('evaluation.model.', complete['evaluation']['model'], names)
+  for name in schema.SECTIONS:
+    complete[name] = dataclasses.asdict(schema.section(name, settings.get(name, {})))
+  schema.check_keys('evaluation.model.', complete['evaluation']['model'], names)
   complete['matmul_precision'] = _precision(settings.get('matmul_precision', ''), complete)
   return {**complete, 'semantics': semantics.rule_numbers(complete, rules)}
-
-
-def _seed(value: Any) -> int:
-  """Return a seed; seeds below 2**32 give distinct random numbers in JAX and in the data."""
-  seed = cast.cast('seed', int, value, bound=ranges.SEEDS)
-  check_range('seed', seed, 0)
-  return seed
 
 
 def _precision(value: Any, complete: Mapping[str, Any]) -> str:
@@ -205,17 +145,17 @@ def _precision(value: Any, complete: Mapping[str, Any]) -> str:
   trained = complete['model'].get('dtype', 'float32')
   dtypes = [trained, complete['evaluation']['model'].get('dtype', trained)]
   name = cast.cast('matmul_precision', str, value) or precision.default(dtypes)
-  check_choice('matmul_precision', name, precision.CHOICES)
+  check_choice('matmul_precision', name, engine.PRECISIONS)
   return name
 
 
 def with_saved_rules(config: ml_collections.ConfigDict, saved: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
   """Return `config` with the rules under which the run of the resolved config `saved` began."""
   earlier_rules = semantics.old_settings(saved)
-  settings = _plain(config)
+  settings = experiment.plain(config)
   for key, value in earlier_rules.items():
     experiment.set_value(settings, key.split('.'), value)
-  settings['semantics'] = _plain(saved)['semantics']
+  settings['semantics'] = experiment.plain(saved)['semantics']
   return ml_collections.ConfigDict(settings, convert_dict=True).lock()
 
 
@@ -237,7 +177,7 @@ def _copy_sizes(settings: dict[str, Any], given: Collection[str]) -> None:
   """
   train, model, data = (settings.setdefault(name, {}) for name in ('train', 'model', 'data'))
   missing = _unnamed_sizes(model)
-  chosen = _section('train', train) if missing and 'like_init' in train else schema.Train(steps=1)
+  chosen = schema.section('train', train) if missing and 'like_init' in train else schema.Train(steps=1)
   if not chosen.like_init or not chosen.init_from:
     return
   start = storage.check_path('train.init_from', chosen.init_from, storage.FOLDER)
@@ -276,7 +216,7 @@ def _copy_sizes(settings: dict[str, Any], given: Collection[str]) -> None:
 
 def _unnamed_sizes(model: Mapping[str, Any]) -> list[str]:
   """Return the fields that the model section of a config does not set; V is the tokenizer's."""
-  return [name for name in _names(registry.get(model['name']).Config) if name != 'V' and name not in model]
+  return [name for name in schema.field_names(registry.get(model['name']).Config) if name != 'V' and name not in model]
 
 
 def inherited(config: Mapping[str, Any], overrides: Iterable[str] = ()) -> dict[str, str]:
@@ -286,9 +226,9 @@ def inherited(config: Mapping[str, Any], overrides: Iterable[str] = ()) -> dict[
     config: settings of an experiment, complete in a config.json, which copies none.
     overrides: 'section.key=value', applied last.
   """
-  settings = _plain(config)
-  _override(settings, overrides)
-  train = _section('train', settings.get('train', {}))
+  settings = experiment.plain(config)
+  experiment.override(settings, overrides)
+  train = schema.section('train', settings.get('train', {}))
   if not train.like_init or train.init_from:
     return {}
   model, data = renames.model(settings['model']), settings.get('data', {})
@@ -318,7 +258,7 @@ def to_run(
   Raises:
     InputError: a vocabulary of the model is smaller than the tokenizer's, or the length exceeds the model's positions.
   """
-  plain = paths.locate(_plain(config), workdir)
+  plain = paths.locate(experiment.plain(config), workdir)
   model = dict(plain['model'])
   name, variant = model.pop('name'), model.pop('variant')
   if vocab_size is not None and 'V' in model:
@@ -329,7 +269,7 @@ def to_run(
   objective_name = objective.pop('name')
   objective_cls = objectives.get(objective_name).Config
   model_cfg = registry.get(name).Config(**cast.convert('model', registry.get(name).Config, model))
-  sections = {name: _section(name, plain[name]) for name in SECTIONS}
+  sections = {name: schema.section(name, plain[name]) for name in schema.SECTIONS}
   longest = max(sections['data'].length, sections['data'].eval_length)
   if 0 < getattr(model_cfg, 'T', 0) < longest:
     raise InputError(f'data.length: got {longest}; expected at most model.T={model_cfg.T} positions')
@@ -388,7 +328,7 @@ def _check_vocabularies(name: str, model_cfg: Any, are_separate: bool) -> None:
 
 def _measured(name: str, cfg: Any, changes: Mapping[str, Any]) -> Any:
   """Return the model's Config with `evaluation.model`. Raises InputError for fields unknown or changing parameters."""
-  _check_keys('evaluation.model.', changes, _names(type(cfg)))
+  schema.check_keys('evaluation.model.', changes, schema.field_names(type(cfg)))
   if not changes:
     return cfg
   changed = dataclasses.replace(cfg, **cast.convert('evaluation.model', type(cfg), changes))
@@ -485,12 +425,12 @@ def with_corpus(
   config: ml_collections.ConfigDict, corpus: Any, workdir: Any = None
 ) -> tuple[ml_collections.ConfigDict, schema.Run]:
   """Return config and run with the fields that the data determines: model.V and an objective's number of classes."""
-  data = _section('data', _plain(config)['data'])
+  data = schema.section('data', experiment.plain(config)['data'])
   tokenizer = corpus.tokenizer
   run = to_run(config, pipeline.vocab_size(data, tokenizer), workdir, pipeline.source_size(tokenizer))
   _check_longest(run, corpus)
   run = dataclasses.replace(run, evaluation=dataclasses.replace(run.evaluation, split=measured_split(run, corpus)))
-  run = dataclasses.replace(run, model=deferred.settle(run))
+  run = dataclasses.replace(run, model=registry.get(run.model_name).settle(run.model))
   counts = lambda: np.bincount(corpus.splits['train'].tokens, minlength=run.model.V).tolist()
   return _settle(config, with_counts(run, counts), corpus.manifest)
 
@@ -523,11 +463,11 @@ def with_records(config: Mapping[str, Any], saved: Mapping[str, Any], workdir: A
     saved: resolved config of the run, whose kernels replace "auto".
     workdir: work directory of the run.
   """
-  full = ml_collections.ConfigDict(_plain(config), convert_dict=True).lock()
-  data = _section('data', _plain(config)['data'])
+  full = ml_collections.ConfigDict(experiment.plain(config), convert_dict=True).lock()
+  data = schema.section('data', experiment.plain(config)['data'])
   tokenizer = run_files.read_tokenizer(workdir)
   run = to_run(full, pipeline.vocab_size(data, tokenizer), workdir, pipeline.source_size(tokenizer))
-  chosen = vars(deferred.settle(run))
+  chosen = vars(registry.get(run.model_name).settle(run.model))
   kernels = {name: saved['model'][name] for name, value in vars(run.model).items() if chosen[name] != value}
   kernels |= {name: tuple(saved['model'].get(name, ())) for name in registry.get(run.model_name).COUNTED}
   with warnings.catch_warnings():
@@ -598,7 +538,7 @@ def evaluation_changes(saved: Mapping[str, Any], config: Mapping[str, Any]) -> l
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
   """Return {'section.key': value}, with lists for tuples, as after a round trip through JSON."""
-  return flatten_dict(json.loads(json.dumps(_plain(config))), sep='.')
+  return dict(experiment.flatten(json.loads(json.dumps(experiment.plain(config)))))
 
 
 def _is_free(key: str, config: Mapping[str, Any]) -> bool:
@@ -608,43 +548,10 @@ def _is_free(key: str, config: Mapping[str, Any]) -> bool:
   return key in _FREE or key.split('.')[0] in _FREE
 
 
-def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
-  if isinstance(config, ml_collections.ConfigDict):
-    return config.to_dict()
-  return copy.deepcopy(dict(config))
-
-
-def _names(cls: Any) -> list[str]:
-  return [f.name for f in dataclasses.fields(cls)]
-
-
-def _check_keys(prefix: str, fields: Mapping[str, Any], names: Iterable[str]) -> None:
-  names = list(names)
-  for key in fields:
-    if key not in names:
-      raise InputError(f'{prefix}{key}: got a key that the config does not have{nearest(str(key), names)}')
-
-
-def _section(name: str, fields: Mapping[str, Any]) -> Any:
-  """Return the Config of a section from its fields."""
-  cls = SECTIONS[name]
-  _check_keys(f'{name}.', fields, _names(cls))
-  if name == 'data':
-    fields = {**fields, 'batching': _batching(fields.get('batching', pipeline.Config.batching))}
-  return cls(**cast.convert(name, cls, fields))
-
-
-def _batching(value: Any) -> Any:
-  fields = batching.fields(value)
-  cls = batching.get(fields['name']).Config
-  _check_keys('data.batching.', fields, _names(cls))
-  return cls(**cast.convert('data.batching', cls, fields))
-
-
 def _objective(model: Any, section: Mapping[str, Any]) -> dict[str, Any]:
   name = section.get('name', model.OBJECTIVE)
   cls = objectives.get(name).Config
   defaults = model.OBJECTIVE_FIELDS if name == model.OBJECTIVE else {}
   fields = {**defaults, **{k: v for k, v in section.items() if k != 'name'}}
-  _check_keys('objective.', fields, ['name', *_names(cls)])
+  schema.check_keys('objective.', fields, ['name', *schema.field_names(cls)])
   return {'name': name, **dataclasses.asdict(cls(**cast.convert('objective', cls, fields)))}

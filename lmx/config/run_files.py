@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import secrets
 import warnings
 from collections.abc import Mapping
@@ -36,6 +37,11 @@ def exists(workdir: Any) -> bool:
     return bool((workdir / _CONFIG).exists())
   except OSError as error:
     raise InputError(f'{workdir} cannot be read ({explain(error)})') from None
+
+
+def is_run(folder: str) -> bool:
+  """Return whether a local folder has the records of a run; one of published weights has no data.json."""
+  return all(os.path.exists(os.path.join(folder, name)) for name in (_CONFIG, _DATA))
 
 
 def _path(workdir: Any) -> epath.Path:

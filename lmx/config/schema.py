@@ -1,19 +1,15 @@
-"""Dataclasses of a run: its training loop, its evaluation, its samples, and the resolved run."""
+"""Sections of a config: their dataclasses, and their checks, without JAX; and the resolved run."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
-from lmx import decoding, ranges
-from lmx.checkpoint import manager
-from lmx.data import pipeline
-from lmx.decoding import sampling
-from lmx.engine import sharding
-from lmx.errors import InputError, check_choice, check_least, check_range, check_share
-from lmx.metrics import continuous_cache
-from lmx.optim import build
-from lmx.reporting import trackers
+from lmx import cast, checkpoint, decoding, documents, engine, optim, ranges, reporting
+from lmx.config import experiment
+from lmx.data import batching, pipeline
+from lmx.errors import InputError, check_choice, check_least, check_range, check_share, nearest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +168,7 @@ class Evaluation:
 
   def __post_init__(self) -> None:
     if self.cache:
-      continuous_cache.config(self.cache)
+      self._check_cache()
     check_choice('evaluation.mixture', self.mixture, ('', 'trigram', 'kneser_ney'))
     check_share('evaluation.mixture_weight', self.mixture_weight)
     check_choice('evaluation.penalty', self.penalty, decoding.PENALTIES)
@@ -201,6 +197,15 @@ class Evaluation:
       order=1,
     )
 
+  def _check_cache(self) -> None:
+    if len(self.cache) != 3 or self.cache[0] != int(self.cache[0]):
+      raise InputError(
+        f'evaluation.cache: got {self.cache}; expected (window, lambda, theta), the window a whole number'
+      )
+    check_range('the window of evaluation.cache', self.cache[0], 1)
+    check_range('the lambda of evaluation.cache', self.cache[1], 0, 1)
+    check_range('the theta of evaluation.cache', self.cache[2], 0)
+
 
 @dataclasses.dataclass(frozen=True)
 class Samples:
@@ -227,7 +232,7 @@ class Samples:
   def __post_init__(self) -> None:
     for name, low, high in (('count', 0, 10_001), ('tokens', 1, 1_000_001)):
       check_range(f'samples.{name}', getattr(self, name), low, high)
-    sampling.check_temperature('samples.temperature', self.temperature)
+    decoding.check_temperature('samples.temperature', self.temperature)
     check_least('samples', self, top_k=0)
     check_share('samples.top_p', self.top_p)
     if not self.top_p:
@@ -248,10 +253,97 @@ class Run:
   objective_name: str
   objective: Any
   data: pipeline.Config
-  optim: build.Config
-  parallel: sharding.Config
-  checkpoint: manager.Config
+  optim: optim.Config
+  parallel: engine.Config
+  checkpoint: checkpoint.Config
   train: Train
   evaluation: Evaluation
   samples: Samples
-  log: trackers.Config
+  log: reporting.Config
+
+
+SECTIONS = {
+  'data': pipeline.Config,
+  'optim': optim.Config,
+  'parallel': engine.Config,
+  'checkpoint': checkpoint.Config,
+  'train': Train,
+  'evaluation': Evaluation,
+  'samples': Samples,
+  'log': reporting.Config,
+}
+
+
+def check(config: Mapping[str, Any], overrides: Iterable[str] = (), *, whole: bool = True) -> dict[str, Any]:
+  """Check all settings except those of `model` and `objective`, whose files import JAX; return a copy of all.
+
+  Args:
+    config: settings of an experiment, or a config.json.
+    overrides: 'section.key=value', applied last.
+    whole: also check the settings of a section against each other; else only their keys and types.
+
+  Raises:
+    InputError: an unknown key, or a value of the wrong type or out of its range.
+  """
+  settings = experiment.plain(config)
+  settings.pop('semantics', None)
+  experiment.override(settings, overrides)
+  check_sections(settings)
+  seed(settings.get('seed', 0))
+  precision = cast.cast('matmul_precision', str, settings.get('matmul_precision', ''))
+  check_choice('matmul_precision', precision or 'default', engine.PRECISIONS)
+  train = settings.get('train', {})
+  is_copied = train.get('like_init') and train.get('init_from')  # `resolve` copies the vocabulary of that run
+  for name in SECTIONS:
+    is_whole = whole and not (name == 'data' and is_copied)
+    (section if is_whole else _convert)(name, settings.get(name, {}))
+  return settings
+
+
+def check_sections(settings: Mapping[str, Any]) -> None:
+  """Raise InputError for an unknown section, or for a value that is no section."""
+  check_keys('', settings, ['name', 'seed', 'matmul_precision', 'model', 'objective', *SECTIONS])
+  for name in ('model', 'objective', *SECTIONS):
+    if not isinstance(value := settings.get(name, {}), Mapping):
+      raise InputError(f'{name}: got {documents.show(value)}; expected a section, {name}.key=value')
+
+
+def seed(value: Any) -> int:
+  """Return a seed; seeds below 2**32 give distinct random numbers in JAX and in the data."""
+  number = cast.cast('seed', int, value, bound=ranges.SEEDS)
+  check_range('seed', number, 0)
+  return number
+
+
+def section(name: str, fields: Mapping[str, Any]) -> Any:
+  """Return the Config of a section from its fields. Raises InputError as `check` does."""
+  return SECTIONS[name](**_convert(name, fields))
+
+
+def _convert(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+  """Return the fields of a section, converted to their types."""
+  cls = SECTIONS[name]
+  check_keys(f'{name}.', fields, field_names(cls))
+  if name == 'data':
+    fields = {**fields, 'batching': _batching(fields.get('batching', pipeline.Config.batching))}
+  return cast.convert(name, cls, fields)
+
+
+def _batching(value: Any) -> Any:
+  fields = batching.fields(value)
+  cls = batching.get(fields['name']).Config
+  check_keys('data.batching.', fields, field_names(cls))
+  return cls(**cast.convert('data.batching', cls, fields))
+
+
+def field_names(cls: Any) -> list[str]:
+  """Return the names of a dataclass's fields."""
+  return [field.name for field in dataclasses.fields(cls)]
+
+
+def check_keys(prefix: str, fields: Mapping[str, Any], known: Iterable[str]) -> None:
+  """Raise InputError with the nearest known key if one of `fields`, each with `prefix`, is unknown."""
+  known = list(known)
+  for key in fields:
+    if key not in known:
+      raise InputError(f'{prefix}{key}: got a key that the config does not have{nearest(str(key), known)}')

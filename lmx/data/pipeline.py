@@ -21,7 +21,6 @@ import warnings
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-import grain
 import numpy as np
 
 from lmx import documents, ranges
@@ -238,6 +237,16 @@ def _view(cfg: Config, corpus: Corpus) -> Corpus:
   )
 
 
+def summary(cfg: Config, corpus: Corpus) -> str:
+  """Return a line on prepared data, such as 'embedded, 250,000 tokens to train on, vocabulary 8,000'."""
+  if cfg.dataset == 'generated':
+    return f'{cfg.dataset} by {cfg.batching.name}'
+  train = corpus.split('train')
+  if not has_texts(cfg.dataset):
+    return f'{cfg.dataset}, {next(iter(train.counts.values())):,} images to train on'
+  return f'{cfg.dataset}, {train.tokens.size:,} tokens to train on, vocabulary {vocab_size(cfg, corpus.tokenizer):,}'
+
+
 def held_out_notes(cfg: Config, corpus: Corpus) -> tuple[str, ...]:
   """Return a log line if splits were held out of the user's training files, else ''."""
   if cfg.dataset not in sources.OWN:
@@ -409,6 +418,8 @@ class Prefetch:
     self._busy, self._closed = 0, False
     self._idle = threading.Condition()
     self._batches, self._rows = batches, rows
+    import grain  # imports JAX, which reading a config does not need
+
     steps = grain.MapDataset.range(start, max(start, stop)).map(self._make)
     options = grain.ReadOptions(num_threads=workers, prefetch_buffer_size=buffer if workers else 0)
     self._iterator = iter(steps.to_iter_dataset(options)) if stop > start else iter(())

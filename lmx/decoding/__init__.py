@@ -9,6 +9,7 @@ from lmx.errors import InputError, check_range
 PENALTIES = ('gnmt', 'power')  # of the length; see beam_search.py
 STOPS = ('bound', 'current', 'full')
 _LEAST = 1e-3  # repetition penalty; its inverse is the greatest
+_COLDEST = 1e-6  # temperature; its inverse is the greatest
 
 
 def check_ratios(section: str, min_ratio: float, max_ratio: float) -> None:
@@ -35,3 +36,9 @@ def check_constraints(
   check_range(f'{section}repetition_penalty', repetition_penalty, _LEAST, 1 / _LEAST)
   if not all(bad_words):
     raise InputError(f'{section}bad_words: got a sequence without ids; expected at least one id; omit the sequence')
+
+
+def check_temperature(where: str, value: float) -> None:
+  """Raise InputError naming `where` unless a temperature is 0 or a valid divisor of float32 logits."""
+  if value and not _COLDEST <= value <= 1 / _COLDEST:
+    raise InputError(f'{where}: got {value:g}; expected 0 (greedy) or {_COLDEST:g} to {1 / _COLDEST:g}')

@@ -19,11 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lmx.decoding import check_constraints
+from lmx.decoding import check_constraints, check_temperature
 from lmx.errors import InputError
 from lmx.types import Array
-
-_COLDEST = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,12 +91,6 @@ class Sampler(Constraints):
       raise InputError(f'top_p: got {self.top_p}; expected a number above 0 and at most 1')
     if self.top_p_form not in ('paper', 'released'):
       raise InputError(f"top_p_form: got '{self.top_p_form}'; expected 'paper' or 'released'")
-
-
-def check_temperature(where: str, value: float) -> None:
-  """Raise InputError naming `where` unless a temperature is 0 or a valid divisor of float32 logits."""
-  if value and not _COLDEST <= value <= 1 / _COLDEST:
-    raise InputError(f'{where}: got {value:g}; expected 0 (greedy) or {_COLDEST:g} to {1 / _COLDEST:g}')
 
 
 class Text(NamedTuple):

@@ -11,8 +11,9 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
+from lmx.engine import MESH_AXES
 from lmx.kernels import implementations
-from lmx.placement import MESH_AXES, Placement
+from lmx.placement import Placement
 
 
 def of_devices(devices: Sequence[jax.Device], mesh: Mesh, mapped: bool = False) -> Placement:

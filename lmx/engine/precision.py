@@ -21,8 +21,6 @@ from lmx import placement
 from lmx.engine import devices
 from lmx.placement import Placement
 
-CHOICES = ('float32', 'tensorfloat32', 'bfloat16', 'default')
-
 
 def default(dtypes: Iterable[str]) -> str:
   """Return the default precision of a run: 'float32' if a model computes in float32, else 'default'."""

@@ -78,7 +78,7 @@ def reach(mask: Any, causal: bool, end: int, length: int) -> int:
   return min(length, end if mask.pattern is None else mask.pattern.keys(end))
 
 
-_KINDS = {kind.__name__: kind for kind in (Compressed, Summaries, BlockAndSummaries)}
+_KINDS = {'Compressed': Compressed, 'Summaries': Summaries, 'BlockAndSummaries': BlockAndSummaries}
 
 
 def name(pattern: Pattern) -> str:

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lmx.errors import InputError, check_range
 from lmx.types import Array
 
 
@@ -37,15 +36,8 @@ class State(NamedTuple):
 
 
 def config(values: tuple[float, ...]) -> Config | None:
-  """Return Config from (window, lam, theta), None from (); raise InputError for anything else."""
-  if not values:
-    return None
-  if len(values) != 3 or values[0] != int(values[0]):
-    raise InputError(f'evaluation.cache: got {values}; expected (window, lambda, theta), the window a whole number')
-  check_range('the window of evaluation.cache', values[0], 1)
-  check_range('the lambda of evaluation.cache', values[1], 0, 1)
-  check_range('the theta of evaluation.cache', values[2], 0)
-  return Config(int(values[0]), *values[1:])
+  """Return Config from (window, lam, theta) of `evaluation.cache`, None from ()."""
+  return Config(int(values[0]), *values[1:]) if values else None
 
 
 def init(cfg: Config, batch_size: int, width: int) -> State:

@@ -18,19 +18,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 
-from lmx import ranges
 from lmx.errors import InputError
+from lmx.optim import Group
 from lmx.types import Params
 
-Group = Annotated[
-  tuple[Annotated[str, ranges.Regex()], Annotated[float, ranges.FACTOR], Annotated[float, ranges.FACTOR]],
-  ranges.Record(('regex', 'learning-rate factor', 'weight-decay factor')),
-]
-FORMS = ('by_depth', 'by_depth_of_biases', 'as_paper', 'as_released')  # of layer-wise decay
 Depth = Callable[[tuple[str, ...]], int]  # path below params['model'] -> 0 embeddings, ..., N + 1 heads
 
 

@@ -11,29 +11,17 @@ continue when the next group is unfrozen.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from lmx import ranges
-from lmx.optim import schedules
+from lmx.optim import Stage, schedules
 from lmx.optim.groups import Depth, level_of
 from lmx.types import Array, Params
 
-# Groups trained (0: all; -n: only the n-th from the top), epochs (0: to the end), factor of lr, cut_fraction.
-Stage = Annotated[
-  tuple[
-    Annotated[int, ranges.SIGNED],
-    float,
-    Annotated[float, ranges.FACTOR],
-    Annotated[float, ranges.Limits(0, 1, is_open=True)],
-  ],
-  ranges.Record(('groups', 'epochs', 'learning-rate factor', 'cut_fraction')),
-]
 Trained = Callable[[Array], Array]  # update -> number of trained groups, or -n for a stage that trains only group n
 
 
@@ -130,17 +118,3 @@ def _is_trained(group: int, count: Array) -> Array:
 
 def _zero_frozen(updates: Params, group: Params, count: Array) -> Params:
   return jax.tree.map(lambda u, g: jnp.where(_is_trained(g, count), u, jnp.zeros_like(u)), updates, group)
-
-
-def check(stages: Sequence[Sequence[float]]) -> str:
-  """Return the error message for invalid stages; '' if they are valid."""
-  for i, stage in enumerate(stages):
-    if len(stage) != 4:
-      return f'each has four numbers (groups, epochs, factor of lr, cut_fraction), not {tuple(stage)}'
-    groups_trained, epochs, factor, cut = stage
-    last = i == len(stages) - 1
-    if groups_trained != math.floor(groups_trained) or factor < 0 or not 0 < cut < 1:
-      return f'{tuple(stage)} is out of range: groups is whole, factor at least 0, cut_fraction between 0 and 1'
-    if epochs < 0 or (epochs == 0) != last:
-      return 'the last one must have 0 epochs, for the rest of the run, and all others more than 0'
-  return ''

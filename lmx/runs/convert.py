@@ -114,7 +114,7 @@ def is_importable(source: Any) -> bool:
   if path.startswith(hub.PREFIX):
     return True
   _check_files(path)
-  if not os.path.exists(path) or all(os.path.exists(os.path.join(path, name)) for name in ('config.json', 'data.json')):
+  if not os.path.exists(path) or run_files.is_run(path):
     return False
   return (os.path.isdir(path) and (folders.is_folder(path) or adapter.is_alone(path))) or any(
     one.is_release(path) for one in _RELEASES

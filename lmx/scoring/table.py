@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lmx import documents
 from lmx.data.builders import cells
 from lmx.errors import InputError, nearest
-from lmx.scoring.sentences import Score
+
+if TYPE_CHECKING:  # imports JAX
+  from lmx.scoring.sentences import Score
 
 ENDINGS = ('.txt', '.jsonl', '.tsv', '.csv')
 FORMATS = ('.jsonl', '.tsv')  # of the output

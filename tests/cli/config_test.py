@@ -12,7 +12,8 @@ import pytest
 import lmx
 from lmx.cli import config as command
 from lmx.cli import main
-from lmx.config import deferred, resolve
+from lmx.config import resolve
+from lmx.models import registry
 
 QUICKSTART = 'experiments/rnn_lm/quickstart.py'
 NAMED = ['experiments/bert/tasks.py:rte', 'experiments/bidaf/squad.py:elmo', 'experiments/word2vec/news.py:neg5']
@@ -74,7 +75,8 @@ def test_values_chosen_at_start_are_listed(capsys, tmp_path):
 
 def test_shown_kernel_matches_a_run(capsys):
   config = resolve.load('experiments/gpt2/quickstart.py')
-  chosen = deferred.settle(resolve.to_run(config, 99)).attention
+  run = resolve.to_run(config, 99)
+  chosen = registry.get(run.model_name).settle(run.model).attention
   assert chosen != 'auto'
   text = shown(capsys, 'experiments/gpt2/quickstart.py', 'model')
   assert note(text, 'model.attention') == f'auto: chosen when the run begins ({chosen} on this machine)'

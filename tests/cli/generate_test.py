@@ -33,7 +33,7 @@ def loaded(monkeypatch, name):
 
 
 def _write(capsys, *options: str) -> str:
-  assert main(['generate', '--workdir=w', '--tokens=12', *options]) == 0
+  assert main(['generate', '--workdir=.', '--tokens=12', *options]) == 0
   return capsys.readouterr().out
 
 
@@ -76,7 +76,7 @@ def test_empty_prompt_starts_after_end_of_text(overrides, capsys):
 def test_non_generative_model_is_rejected_before_prompting(monkeypatch, capsys):
   monkeypatch.setattr(restore, 'load', lambda *_: untrained.load('experiments/bert/quickstart.py:tiny'))
   for more in ([], ['--samples=2']):
-    assert main(['generate', '--workdir=w', '--prompt=The', *more]) == 2
+    assert main(['generate', '--workdir=.', '--prompt=The', *more]) == 2
     shown = capsys.readouterr()
     assert shown.out == '' and 'model "bert" reads in both directions' in shown.err
 
@@ -108,7 +108,7 @@ def test_non_generative_model_is_rejected_before_prompting(monkeypatch, capsys):
   ],
 )
 def test_invalid_input_is_rejected(overrides, option, message, capsys):
-  assert main(['generate', '--workdir=w', '--prompt=a', *option.split()]) == 2
+  assert main(['generate', '--workdir=.', '--prompt=a', *option.split()]) == 2
   assert message in capsys.readouterr().err
 
 
@@ -122,7 +122,7 @@ def test_padding_and_unk_are_not_sampled():
 
 
 def test_defaults_of_the_command_match_the_method(capsys):
-  assert text.Options(**command.given(parse(['generate', '--workdir=w']))) == text.Options()
+  assert text.Options(**command.given(parse(['generate', '--workdir=.']))) == text.Options()
   assert {*command._OPTIONS} == {field.name for field in dataclasses.fields(text.Options)}
   with pytest.raises(SystemExit):
     parse(['generate', '--help'])

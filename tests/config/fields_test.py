@@ -11,7 +11,7 @@ from lmx.models import registry
 
 
 def test_every_field_has_a_help():
-  classes = list(resolve.SECTIONS.items())
+  classes = list(schema.SECTIONS.items())
   for kind, parts in (('model', registry), ('objective', objectives), ('data.batching', batching)):
     classes += [(kind, parts.get(name).Config) for name in parts.names()]
   for name, cls in classes:

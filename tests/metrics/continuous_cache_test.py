@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from lmx.config import schema
 from lmx.errors import InputError
 from lmx.metrics import continuous_cache
 from tests.reference import cache as reference
@@ -76,5 +77,5 @@ def test_rows_of_a_batch_do_not_attend_to_each_other():
 )
 def test_invalid_settings_are_rejected(values, message):
   with pytest.raises(InputError, match=message):
-    continuous_cache.config(values)
+    schema.Evaluation(cache=values)
   assert continuous_cache.config(()) is None and continuous_cache.config((5.0, 0.1, 1.0)) == (5, 0.1, 1.0)

@@ -18,7 +18,7 @@ import pytest
 from lmx.cli import main as cli
 from lmx.config import resolve
 from lmx.errors import InputError
-from lmx.reporting import loss_curve, run_log, trackers
+from lmx.reporting import TRACKERS, loss_curve, run_log, trackers
 from tests.reporting import wandb_server
 
 CONFIG = 'experiments/nplm/quickstart.py:tiny'
@@ -247,7 +247,7 @@ def test_mlflow_uri_comes_from_config_or_environment(tmp_path, monkeypatch):
 needs = lambda name: pytest.mark.skipif(
   importlib.util.find_spec(name) is None, reason=f'{name} is not installed: pip install "lmx[{name}]"'
 )
-TRACKERS = [pytest.param(name, marks=needs(name)) for name in trackers.NAMES]
+NEEDED = [pytest.param(name, marks=needs(name)) for name in TRACKERS]
 
 
 def logged_by_wandb(workdir: pathlib.Path) -> tuple[list[trackers.Row], dict]:
@@ -283,7 +283,7 @@ def logged_by_mlflow(workdir: pathlib.Path) -> tuple[list[trackers.Row], dict]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', TRACKERS)
+@pytest.mark.parametrize('name', NEEDED)
 def test_run_killed_at_random_moments_has_every_step_once(name, tmp_path, root):
   workdir = tmp_path / 'run'
   options = ['--config.train.steps=40', '--config.train.log_every=1', '--config.checkpoint.every_steps=3']

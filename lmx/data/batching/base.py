@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import grain
 import numpy as np
 
 from lmx.data import noise
@@ -88,6 +87,8 @@ class Batches(abc.ABC):
       raise IndexError(f'step {step} of {self._title}, which has {self.steps} steps')
     example_B, live_B = (x_B[rows] for x_B in self._row_examples(local))
     if self._shuffle:
+      import grain  # imports JAX, which reading a config does not need
+
       key = self._epoch_seed('shuffle', epoch)
       shuffled = (grain.experimental.index_shuffle(int(i), self.examples - 1, key, _SHUFFLE_ROUNDS) for i in example_B)
       example_B = np.fromiter(shuffled, np.int64, len(example_B))

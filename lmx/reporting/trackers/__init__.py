@@ -17,7 +17,6 @@ A file of this folder has the name of its package and of the extra that installs
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import importlib
@@ -27,46 +26,17 @@ import os
 import pathlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from flax.traverse_util import flatten_dict
 
-from lmx import documents, ranges, records, storage
-from lmx.errors import InputError, check_choice
+from lmx import documents, records, storage
+from lmx.errors import InputError
 from lmx.redaction import is_masked
-from lmx.reporting import run_log
+from lmx.reporting import Config, run_log
 
-NAMES = ('wandb', 'mlflow')
 _STATE = 'trackers.json'
 Row = tuple[int, dict[str, float]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-  """Trackers besides TensorBoard, the `log` section; they never change what is computed.
-
-  Attributes:
-    to: trackers, of 'wandb' (Weights & Biases) and 'mlflow'; each needs the extra of its name.
-    project: project of W&B; experiment of MLflow.
-    run: name of the run there; '' is the work directory's name.
-    group: group of the run in W&B, and its tag `group` in MLflow; '' for none. Sweeps and pipelines set their own.
-    tags: tags of the run; in MLflow, 'key=value' is a tag with a value.
-    mlflow_uri: tracking URI of MLflow, or a directory; '' takes MLFLOW_TRACKING_URI, by default `mlruns` in the work
-      directory.
-  """
-
-  to: tuple[str, ...] = ()
-  project: str = 'lmx'
-  run: str = ''
-  group: str = ''
-  tags: Annotated[tuple[Annotated[str, ranges.Text()], ...], ranges.Distinct()] = ()
-  mlflow_uri: str = ''
-
-  def __post_init__(self) -> None:
-    for name in self.to:
-      check_choice('log.to', name, NAMES)
-    if self.to and not self.project:
-      raise InputError('log.project: got no name; expected one, such as "lmx"')
 
 
 class Run(NamedTuple):
