@@ -17,7 +17,7 @@ import sys
 import pytest
 
 from lmx.cli import main
-from lmx.config import resolve
+from lmx.config import schema
 from lmx.data import datasets
 from lmx.models import registry
 from tests import documents_test
@@ -115,7 +115,7 @@ def test_every_key_has_its_heading():
   pages = {page.path: page.text for page in hook('configuration_pages').pages()}
   assert {f'configuration/models/{name}.md' for name in registry.names()} < set(pages)
   assert '### `optim.lr` { #optim.lr .lmx-key }\n\n`lr: float = 0.0003`\n' in pages['configuration/optim.md']
-  for section, cls in resolve.SECTIONS.items():
+  for section, cls in schema.SECTIONS.items():
     for field in dataclasses.fields(cls):
       assert f'{{ #{section}.{field.name} .lmx-key }}' in pages[f'configuration/{section}.md'], field.name
   for text in pages.values():

@@ -30,10 +30,10 @@ def sections() -> list[Page]:
 
 
 def _sections() -> Iterator[Page]:
-  from lmx.config import fields, resolve
+  from lmx.config import fields, schema
 
   yield Page('configuration/run.md', 'Run', fields.TOP.summary, _page('The run', fields.TOP))
-  for name, cls in resolve.SECTIONS.items():
+  for name, cls in schema.SECTIONS.items():
     found = fields.section(name, cls)
     yield Page(f'configuration/{name}.md', f'`{name}`', found.summary, _page(f'`{name}`', found))
 

@@ -57,7 +57,6 @@ RECORDS = (
 
 def check(args: argparse.Namespace) -> None:
   """Raise InputError unless every output of a command can be written and overwrites nothing that the command needs."""
-  _check_inputs(args)
   outputs = list(_paths(args, OUTPUTS))
   for option, path in outputs:
     _check_record(option, path)
@@ -70,6 +69,7 @@ def check(args: argparse.Namespace) -> None:
   for (option, path), (other, written) in itertools.combinations(outputs, 2):
     if _is_same(path, written):
       raise InputError(f'--{other}: got {written}, the file of --{option}; expected two files; name another')
+  _check_inputs(args)
 
 
 def expand(args: argparse.Namespace, actions: Iterable[argparse.Action]) -> None:

@@ -266,9 +266,9 @@ def test_missing_references_at_stream_end_are_reported(workdir, text, capsys, tm
 @pytest.mark.parametrize(
   ('option', 'message'),
   [
-    ('--alignments=gold', '--alignments: got'),
+    ('--alignments=setup.cfg', '--alignments: got'),
     ('--language=de', '--language: got de'),
-    ('--language=german --reference=x', '--language: got german; expected two letters'),
+    ('--language=german --reference=setup.cfg', '--language: got german; expected two letters'),
     ('--temperature=0.5', '--temperature: got'),
     ('--seed=0', 'or --seed, without --sample'),
   ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from lmx import objectives
-from lmx.config import fields, resolve
+from lmx.config import fields, resolve, schema
 from lmx.data import batching
 from lmx.models import registry
 

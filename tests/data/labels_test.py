@@ -7,7 +7,7 @@ import types
 import numpy as np
 import pytest
 
-from lmx.config import resolve
+from lmx.config import experiment, resolve
 from lmx.data import labels, pipeline
 from lmx.data.corpus import Corpus, Split
 from lmx.data.tokenizers import build
@@ -103,7 +103,7 @@ def test_unicode_forms_of_a_label_are_one_class(tmp_path):
     *('data.dataset=table_files', f'data.manual_dir={tmp_path}', f'data.cache_dir={tmp_path}/cache'),
     *('data.vocab_size=300', 'model.variant=tiny', 'data.split_fraction=0.2', 'data.length=16'),
   ]
-  new = resolve.resolve(resolve.read('experiments/bert/tasks.py:own'), settings)
+  new = resolve.resolve(experiment.read('experiments/bert/tasks.py:own'), settings)
   old = resolve.resolve({**new.to_dict(), 'semantics': {}}, saved=True)
   assert new.semantics.label_forms == 1 and old.data.label_forms == 'as_written'
   with pytest.warns(InputWarning, match='got labels in two Unicode forms'):
