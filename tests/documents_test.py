@@ -91,6 +91,23 @@ def test_extras_that_the_documents_name_exist():
         assert name in metadata['options.extras_require'], f'{document}: extra {name}'
 
 
+def test_extras_are_listed_once_and_all_of_them():
+  """The table of the quickstart has every extra; README links to it."""
+  metadata = configparser.ConfigParser()
+  metadata.read(ROOT / 'setup.cfg')
+  table = (ROOT / 'docs/quickstart.md').read_text().partition('\n## Extras\n')[2]
+  rows = re.findall(r'(?m)^\| (`[^|]*`) \|', table)
+  listed = [name for row in rows for name in re.findall(r'`([^`]+)`', row)]
+  assert sorted(listed) == sorted(metadata['options.extras_require'])
+  assert 'docs/quickstart.md#extras' in (ROOT / 'README.md').read_text()
+
+
+def test_clone_line_needs_one_change():
+  """A shell reads <...> as a redirection; a folder named lmx would hide the package from the folder above it."""
+  for document in ('README.md', 'docs/index.md', 'docs/quickstart.md'):
+    assert re.findall('git clone .*', (ROOT / document).read_text()) == ['git clone URL lmx-repo && cd lmx-repo']
+
+
 def blocks(document: str) -> list[str]:
   """The Python code of a document, one string a block."""
   text = (ROOT / document).read_text()

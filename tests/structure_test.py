@@ -203,7 +203,7 @@ def test_editable_install_is_a_line_of_the_path():
 
 
 def test_editable_install_wins_over_the_folder_above_a_clone(tmp_path):
-  """`git clone ... lmx` makes a folder lmx, which is an empty namespace package in the folder above it."""
+  """A clone into a folder lmx is an empty namespace package in the folder above it."""
   site = pathlib.Path(sysconfig.get_paths()['purelib'])
   if not list(site.glob('__editable__*lmx*')):
     pytest.skip('lmx is not installed in editable mode')

@@ -181,7 +181,7 @@ def _check_settings(args: argparse.Namespace) -> None:
   if args.command in (*WITHOUT_CONFIG, 'pipeline'):
     return
   file = getattr(args, 'config', None)
-  workdirs = args.workdirs.split(',') if args.command == 'context' else [getattr(args, 'workdir', None)]
+  workdirs = args.workdirs.split(',') if args.command == 'context' else [getattr(args, 'workdir', None) or '']
   workdirs = [path for path in workdirs if path and args.command not in STARTS_RUNS and not storage.is_remote(path)]
   if not file and not workdirs:
     return

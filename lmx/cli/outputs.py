@@ -1,5 +1,5 @@
-"""Check of a command's output files before its work: they must not overwrite an input, another output or a run's
-record.
+"""Check of a command's files before its work: outputs must not overwrite an input, another output or a run's record,
+and inputs must be there.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ RECORDS = (
 
 
 def check(args: argparse.Namespace) -> None:
-  """Raise InputError unless every output of a command can be written and overwrites nothing that the command needs."""
+  """Raise InputError unless inputs exist, and outputs can be written and overwrite nothing that the command needs."""
   outputs = list(_paths(args, OUTPUTS))
   for option, path in outputs:
     _check_record(option, path)

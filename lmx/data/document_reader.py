@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lmx.data import detokenize
 from lmx.data.datasets import DATA_SETS
 from lmx.errors import InputError
+
+if TYPE_CHECKING:
+  from lmx.data import detokenize
 
 Row = tuple[str, str, str]  # id, text, label
 Read = tuple[str, str, str]  # text in the data set, text to encode, label
@@ -41,15 +43,14 @@ class DocumentReader(NamedTuple):
     first, *others = texts
     if self.rules is None:
       return [first, *(' ' * bool(text) + text for text in others)]
-    first_tokens = first.split(' ')
-    continuations = [self._continuation(first_tokens, text.split(' ')) for text in others]
-    return [detokenize.detokenize(self.rules, first), *continuations]
+    from lmx.data import detokenize
 
-  def _continuation(self, context: list[str], tokens: list[str]) -> str:
-    """Return the written text of `tokens` after the tokens `context`."""
-    assert self.rules is not None
-    count = len([token for token in tokens if token])
-    return ''.join(detokenize.token_texts(self.rules, context + tokens)[-count:]) if count else ''
+    written = [detokenize.detokenize(self.rules, first)]
+    for tokens in (text.split(' ') for text in others):  # each continues the first
+      count = len([token for token in tokens if token])
+      texts = detokenize.token_texts(self.rules, first.split(' ') + tokens)
+      written.append(''.join(texts[-count:]) if count else '')
+    return written
 
 
 def create(source: Any, detokenized: bool) -> DocumentReader:
@@ -62,4 +63,8 @@ def create(source: Any, detokenized: bool) -> DocumentReader:
       f'or one of {supported}'
     )
   count = source.documents_per_example if rules.columns.continues else 1
-  return DocumentReader(detokenize.RULES[rules.detokenizer] if detokenized else None, count)
+  if not detokenized:
+    return DocumentReader(None, count)
+  from lmx.data import detokenize
+
+  return DocumentReader(detokenize.RULES[rules.detokenizer], count)

@@ -53,7 +53,8 @@ def loop(
   Returns:
     (the last x, every y).
   """
-  layer = rematerialisation.layer(layer, remat, scan)
+  if remat != 'none':
+    layer = rematerialisation.layer(layer, remat, scan)
   if scan:
     stack = lambda trees: jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
     params = layers.tree if isinstance(layers, Stacked) else stack(layers)

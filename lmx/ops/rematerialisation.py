@@ -26,10 +26,8 @@ def layer(function: Callable[..., Any], policy: Policy, scan: bool) -> Callable[
 
   Args:
     function: the layer.
-    policy: 'none' keeps all activations.
+    policy: not 'none', which keeps all activations.
     scan: the layer is a loop body, where XLA cannot merge forward pass and recomputation.
   """
-  if policy == 'none':
-    return function
   kept = jax.checkpoint_policies.save_only_these_names(*_KEPT[policy])
   return jax.checkpoint(function, policy=kept, prevent_cse=not scan)
