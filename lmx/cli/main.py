@@ -114,9 +114,9 @@ def _run(argv: list[str], streams: console.Console, *, own_process: bool) -> int
     outputs.expand(args, args.actions)
     _check_config(args)
     outputs.check(args)
+    _check_settings(args)
     if args.command == 'train':
       _module('train').announce(args)
-    _check_settings(args)
     if args.command in WRITES_FILES or outputs.given(args):
       streams.keep(outputs.training_log(args.workdir) if args.command in ('train', 'pipeline') else None)
     if own_process:

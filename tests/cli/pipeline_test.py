@@ -331,7 +331,7 @@ def test_file_argument_is_a_path_not_a_split(tmp_path, reverse):
 
 
 def test_only_classifiers_predict(finished, capsys):
-  assert main.main(['predict', f'--workdir={finished}/1_lm', '--input=x.txt']) == 2
+  assert main.main(['predict', f'--workdir={finished}/1_lm', '--input=setup.cfg']) == 2
   assert 'objective: got "causal_lm"' in capsys.readouterr().err
 
 
