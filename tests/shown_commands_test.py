@@ -216,7 +216,8 @@ def test_commands_of_page_run(document, trained, tmp_path, monkeypatch, capsys):
   for name, run in page.runs.items():
     shutil.copytree(trained(run), tmp_path / name, dirs_exist_ok=True)
   monkeypatch.chdir(tmp_path)
-  for shown in shown_commands.of(document):
+  in_sentences_last = sorted(shown_commands.of(document), key=lambda shown: not shown.block)
+  for shown in in_sentences_last:
     if shown.python:
       run_block(shown.text)
     elif shown_commands.treatment(shown) == 'run' and not any(part in shown.text for part in page.skipped):
