@@ -17,6 +17,11 @@ import ml_collections
 # Weight decay on matrices and embeddings, not on biases, gains and LayerNorm. Each is (regular expression, learning
 # rate factor, decay factor); the first expression that matches a parameter's name applies.
 DECAY_MATRICES_ONLY = ((r'/(bias|scale)$', 1.0, 0.0), ('.*', 1.0, 1.0))
+_OWN = {  # variants for a user's table -> its rows, and experiments with that variant
+  'own': ('texts with labels', 'bcn/tasks.py', 'bert/tasks.py'),
+  'own_pairs': ('labels of two texts', 'esim/pairs.py', 'bert/tasks.py'),
+  'own_scores': ('texts with numeric scores', 'bcn/tasks.py', 'bert/tasks.py'),
+}
 
 
 def parse_arg(arg: str, variants: Sequence[str], **options: Any) -> tuple[str, ml_collections.ConfigDict]:
@@ -76,6 +81,10 @@ def _split(arg: str, variants: Sequence[str], options: Mapping[str, Any]) -> tup
   for i, part in enumerate(p.strip() for p in arg.split(',') if p.strip()):
     name, equals, text = part.partition('=')
     if i == 0 and not equals and name not in options:
+      if name in _OWN and name not in variants:
+        rows, *files = _OWN[name]
+        others = ' or '.join(f'experiments/{file}:{name}' for file in files)
+        raise ValueError(f'variant: got "{name}", {rows}, which this experiment does not have; expected {others}')
       variant = _check_name(name, variants, 'variant')
     else:
       _check_name(name, options, 'option')

@@ -19,6 +19,8 @@ TASKS: dict[str, dict[str, Any]] = {
   'wnli': {'metric': 'accuracy'},
 }
 CHOICES = ('swag', 'race', 'story_cloze')  # questions with choices
+PAIR = ('sentence1', 'sentence2')  # columns of two texts, unless `data.texts` names others
+OWN = ('own', 'own_pairs', 'own_scores')  # the user's tables
 # News, articles and reviews by class (Zhang et al. 2015, arXiv 1509.01626); the metric is the error of the test split.
 BY_CLASS = ('ag_news', 'dbpedia', 'yelp_polarity', 'yelp_full', 'amazon_polarity', 'amazon_full')
 
@@ -27,29 +29,39 @@ def task(name: str) -> dict[str, Any]:
   """Return the `objective` and `data` sections of a task.
 
   Args:
-    name: one of TASKS, CHOICES or BY_CLASS, 'snli', 'scitail', 'own' for a user's table, or 'own_scores' for one with
-      numeric scores.
+    name: one of TASKS, CHOICES, BY_CLASS or OWN, 'snli' or 'scitail'.
   """
   if name in BY_CLASS:
     return {'objective': {'name': 'classify'}, 'data': {'dataset': f'zhang2015/{name}'}}
   if name in CHOICES:
     return {'objective': {'name': 'multiple_choice'}, 'data': {'dataset': name}}
-  if name.startswith('own'):
-    scored = name == 'own_scores'
-    objective = {'name': 'regress'} if scored else {'name': 'classify', 'metric': 'accuracy'}
-    return {
-      'objective': objective,
-      'data': {
-        'dataset': 'table_files',
-        'scores': scored,
-        'hold_out_test': False,
-        'batching': fine_tuning.FEW_SHAPES,
-      },
-      'evaluation': {'baselines': True},
-    }
+  if name in OWN:
+    return own(name)
   return {
     'objective': {'name': 'classify', **TASKS.get(name, {'metric': 'accuracy'})},
     'data': {'dataset': f'glue/{name}' if name in TASKS else name},
+  }
+
+
+def own(variant: str, texts: int = 1) -> dict[str, Any]:
+  """Return the `objective` and `data` sections of a user's table; `data.texts` and `data.label` name other columns.
+
+  Args:
+    variant: 'own' for labels, 'own_pairs' for labels of two texts, or 'own_scores' for numeric scores.
+    texts: number of texts per row; 2 with 'own_pairs'.
+  """
+  scored = variant == 'own_scores'
+  columns = {'texts': PAIR} if variant == 'own_pairs' or texts == 2 else {}
+  return {
+    'objective': {'name': 'regress'} if scored else {'name': 'classify', 'metric': 'accuracy'},
+    'data': {
+      'dataset': 'table_files',
+      'scores': scored,
+      'hold_out_test': False,
+      'batching': fine_tuning.FEW_SHAPES,
+      **columns,
+    },
+    'evaluation': {'baselines': True},
   }
 
 

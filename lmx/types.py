@@ -149,6 +149,8 @@ class Model:
       tokenizer, each with its segment.
     STATISTICS: last names of running statistics, which have no gradient and are not counted as parameters.
     WORD_TABLE: table with a row for each word, which `data.vectors` may initialise; '' for none.
+    TEXTS: number of texts in a row that it can read -> fields of its Config for such rows, which model.texts=0 sets;
+      {} for a model that reads the texts of a row as one sequence.
     COUNTED: fields of the Config that `with_counts` determines.
     SETTLES: file of lmx/kernels that replaces 'auto' in the Config by an implementation of this machine when a run
       begins; '' for none.
@@ -180,6 +182,7 @@ class Model:
   SPECIAL_TOKENS: tuple[Mapping[str, int], Mapping[str, int]] = (MappingProxyType({}), MappingProxyType({}))
   STATISTICS: tuple[str, ...] = ()
   WORD_TABLE: str = ''
+  TEXTS: Mapping[int, Mapping[str, Any]] = MappingProxyType({})
   COUNTED: tuple[str, ...] = ()
   SETTLES: str = ''
   ATTENTION: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from experiments import common, config, spaces, tables
+from experiments import common, config, glue, spaces, tables
 from experiments.gpt import recipe as gpt
 from launch.tables import collection, printed, verdict
 from launch.tables import plan as plans
@@ -126,7 +126,7 @@ def corpus_of(data: pipeline.Config):
   """A small corpus that suits a `data` section."""
   pieces = data.batching.name == 'tagged' and data.batching.form == 'bert'
   made = small_corpus(data.batching.name, data.characters > 0, pieces)
-  if data.dataset in ('glue/cola', 'glue/sst2'):
+  if data.dataset in ('glue/cola', 'glue/sst2') or data.dataset == 'table_files' and len(data.texts) == 1:
     made = dataclasses.replace(made, manifest={**made.manifest, 'texts': 1})
   if data.dataset.startswith('cbt/'):
     made = dataclasses.replace(made, manifest={**made.manifest, 'texts': 12, 'choices': 10})
@@ -234,6 +234,56 @@ def shallow(run: schema.Run) -> schema.Run:
 @pytest.mark.parametrize('path,variant', variants())
 def test_variant_builds(path, variant):
   check_update(to_run(f'{path}:{variant}'))
+
+
+OWN_TABLES = [(path, name) for path, name in variants() if name in glue.OWN and 'squad' not in path and 'tag' not in path]
+OWN_TABLES = [(path, name) for path, name in OWN_TABLES if path != 'experiments/elmo/wnut17.py']
+
+
+def test_variants_for_users_tables_read_the_same_keys():
+  files: dict[str, set[str]] = {name: set() for name in glue.OWN}
+  for path, name in OWN_TABLES:
+    run = to_run(f'{path}:{name}')
+    files[name].add(path)
+    assert run.data.dataset == 'table_files' and not run.data.hold_out_test, path
+    assert run.data.scores == (name == 'own_scores') and run.evaluation.split == 'test,valid', path
+    if path != 'experiments/ulmfit/lm.py':  # a language model of the table's texts
+      assert run.objective_name == ('regress' if name == 'own_scores' else 'classify'), path
+    pairs = name == 'own_pairs' or path == 'experiments/esim/pairs.py'
+    assert run.data.texts == (glue.PAIR if pairs else ('text',)), path
+  assert files['own'] == files['own_scores'] and len(files['own']) == 10
+  one_text = {'experiments/self_attention/tasks.py', 'experiments/ulmfit/classifier.py', 'experiments/ulmfit/lm.py'}
+  assert files['own_pairs'] == files['own'] - one_text
+
+
+def test_variant_for_users_tables_that_a_model_cannot_do_names_others():
+  cases = {
+    'experiments/self_attention/tasks.py:own_pairs': 'experiments/esim/pairs.py:own_pairs',
+    'experiments/ulmfit/classifier.py:own_pairs': 'experiments/esim/pairs.py:own_pairs',
+    'experiments/transformer_xl/wikitext103.py:own': 'experiments/bcn/tasks.py:own',
+    'experiments/gpt2/webtext.py:own_scores': 'experiments/bcn/tasks.py:own_scores',
+  }
+  for text, other in cases.items():
+    with pytest.raises(InputError, match=rf'variant: got "{text.partition(":")[2]}".*{other}'):
+      resolve.load(text)
+    to_run(other)
+
+
+def test_model_reads_as_many_texts_as_the_table_has_columns():
+  two = "data.texts=('premise','hypothesis')"
+  for text, texts, attention in (
+    ('bcn/tasks.py:own', 1, None),
+    ('bcn/tasks.py:own_scores', 1, None),
+    ('glue_bilstm/tasks.py:own_pairs,elmo=false', 2, True),
+    ('glue_bilstm/tasks.py:own,elmo=false', 1, False),
+  ):
+    model = resolve.load(f'experiments/{text}').model
+    assert (model.texts, model.get('attention')) == (texts, attention), text
+    assert resolve.load(f'experiments/{text}', [two]).model.texts == 2, text
+  with pytest.raises(InputError, match='data.texts: got 1 .*experiments/bcn/tasks.py:own'):
+    resolve.load('experiments/esim/pairs.py:own', ['data.texts=text'])
+  with pytest.raises(InputError, match='model.texts: got 1 with 2 columns'):
+    resolve.load('experiments/glue_bilstm/tasks.py:own_pairs', ['model.texts=1', 'model.attention=false'])
 
 
 def test_default_is_the_first_variant():

@@ -38,7 +38,8 @@ AllenNLP's widths, because the paper gives none.
 from __future__ import annotations
 
 from experiments import config
-from experiments.elmo import recipe
+from experiments.bcn import recipe
+from experiments.elmo import recipe as elmo
 
 VARIANTS = ('sst5', 'sst5_elmo', 'sst2', 'sst2_elmo', 'tiny')
 _DATA = {
@@ -48,51 +49,35 @@ _DATA = {
   ('sst2', 'all'): 'sst2_phrases',
   ('sst2', 'none'): 'sst2',
 }
-_SMALL = {**recipe.OWN_WORDS, 'F': 128, 'D': 128}
-
 
 @config.arguments(
   VARIANTS,
   place=('', 'both', 'input', 'output'),
-  bilm=('original', 'medium', 'small', 'mini'),
-  fine_tune=False,
   phrases=('', 'long', 'all', 'none'),
-  classifier=('relu', 'maxout'),
-  fixed=False,
+  **recipe.OPTIONS,
 )
 def get_config(variant, options):
   task = 'sst2' if variant.startswith('sst2') else 'sst5'
   phrases = options.phrases or {'sst5': 'long', 'sst2': 'none'}[task]
   if (task, phrases) not in _DATA:
     raise ValueError(f'phrases: got "{phrases}" with {task}; expected all or none')
-  maxout = {'activation': 'maxout', 'normalize': True} if options.classifier == 'maxout' else {}
-  place = recipe.place(variant, options.place, 'both')
+  place = elmo.place(variant, options.place, 'both')
   base = {
     'name': f'bcn_{variant}',
-    'model': {
-      'name': 'bcn',
-      **(_SMALL if task == 'sst2' else {}),
-      **({'dropout': 0.25} if variant == 'sst5' else {}),
-      **({'mix_l2': 0.001} if place != 'none' else {}),  # Peters et al. 2018, appendix
-    },
-    'objective': {'name': 'classify', **maxout},
+    'model': {**(recipe.SMALL if task == 'sst2' else {}), **({'dropout': 0.25} if variant == 'sst5' else {})},
+    'objective': {'name': 'classify'},
     'data': {
       'dataset': _DATA[task, phrases],
-      'tokenizer': 'words',
-      'characters': 50,
       'batching': {'name': 'documents', 'buckets': (16, 24, 32, 48)},
       'batch_size': 100 if task == 'sst5' else 32,
       'length': 64,
     },
-    'optim': {'optimizer': 'adam', 'lr': 1e-4 if task == 'sst5' else 1e-3, 'clip_norm': 5.0},
-    'train': {'epochs': 40, 'patience': 5, 'best_by': 'accuracy', 'log_every': 50},
+    'optim': {'lr': 1e-4 if task == 'sst5' else 1e-3},
+    'train': {'best_by': 'accuracy'},
   }
-  size = recipe.task(options.bilm, place, options.fine_tune)
   topics = {'dataset': 'embedded_topics', 'batching': {'buckets': ()}}
-  tiny = config.merge(recipe.tiny(place), {'data': topics, 'train': {'epochs': 0}})
-  if options.fixed:
-    size = recipe.fix_words(size)
-  return config.merge(base, size, tiny.to_dict() if variant == 'tiny' else {})
+  tiny = config.merge(elmo.tiny(place), {'data': topics, 'train': {'epochs': 0}})
+  return config.merge(recipe.settings(place, options), base, tiny.to_dict() if variant == 'tiny' else {})
 
 
 def sweep():

@@ -23,8 +23,9 @@ which is useful only as a comparison.
   swag        accuracy                                       81.6 / 86.6 on the validation split (table 4)
   race        accuracy                                       not in the paper
   story_cloze accuracy                                       not in the paper
-  own         accuracy on your table: --config.data.texts="('premise','hypothesis')" --config.data.label=label
-  own_scores  Pearson's correlation on your table with numeric scores
+  own         accuracy on your table, see docs/which_model.md
+  own_pairs   the same of two texts, sentence1 and sentence2, or --config.data.texts="('premise','hypothesis')"
+  own_scores  Pearson's correlation on your table with numeric scores, of one text or two
   tiny        topics of the embedded corpus, one text per row: seconds on a CPU
 
 Sections 4.1 and 4.4. GLUE's and SWAG's test labels are not public, so metrics here are on the validation split;
@@ -49,7 +50,7 @@ from __future__ import annotations
 from experiments import config, fine_tuning, glue
 from experiments.bert import recipe
 
-VARIANTS = (*glue.TASKS, 'snli', 'scitail', *glue.CHOICES, 'own', 'own_scores', 'tiny')
+VARIANTS = (*glue.TASKS, 'snli', 'scitail', *glue.CHOICES, *glue.OWN, 'tiny')
 
 
 @config.arguments(VARIANTS, adam=('released', 'corrected'), left_to_right=False, bilstm=False, epochs=3.0, lr=2e-5)

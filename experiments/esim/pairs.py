@@ -4,15 +4,15 @@
   lmx train --config=experiments/esim/pairs.py:mrpc,place=both --workdir=runs/mrpc-elmo --config.data.manual_dir=DIR \\
     --config.train.init_from=runs/elmo
 
-Variants: GLUE's tasks of two texts (mrpc, qqp, stsb, mnli, qnli, rte, wnli), `scitail`, `own` (your table:
---config.data.texts="('premise','hypothesis')" --config.data.label=label), `own_scores` (its labels are numbers), and
-`tiny`. The biLM of the run in train.init_from is at the place of option `place`, input, output or both (see
+Variants: GLUE's tasks of two texts (mrpc, qqp, stsb, mnli, qnli, rte, wnli), `scitail`, your table with two
+texts per row (docs/which_model.md): `own` or `own_pairs` with labels, `own_scores` with numeric scores, of the columns
+sentence1 and sentence2 or --config.data.texts="('premise','hypothesis')"; and `tiny`. The biLM of the run in train.init_from is at the place of option `place`, input, output or both (see
 experiments/esim/snli.py): `bilm=mini`, small, medium or original; `fine_tune`. GLUE's test labels are not public, so
 its tasks are evaluated on the validation split, or with --config.evaluation.split=test if the files have labels.
 
 No paper reports ESIM without ELMo on these tasks. The tasks are small and there are no pre-trained word vectors. So the
 model is half as wide as on SNLI, and a word has an embedding of 100 and a character vector. --config.data.vectors=FILE
-gives vectors of width 100, or of width E with --config.model.E=E. The task's metric selects the checkpoint and halves
+gives vectors; without ELMo --config.train.init_from=RUN too, a run of word2vec. The task's metric selects the checkpoint and halves
 the rate. Otherwise as snli.py.
 """
 
@@ -23,7 +23,7 @@ from experiments.elmo import recipe as elmo_recipe
 from experiments.esim import recipe
 
 SINGLE = ('cola', 'sst2')  # tasks of one text
-VARIANTS = (*(name for name in glue.TASKS if name not in SINGLE), 'scitail', 'own', 'own_scores', 'tiny')
+VARIANTS = (*(name for name in glue.TASKS if name not in SINGLE), 'scitail', *glue.OWN, 'tiny')
 
 
 @config.arguments(
@@ -44,7 +44,8 @@ def get_config(variant, options):
   if variant == 'tiny':
     return config.merge(settings, recipe.PETERS, {'objective': {'name': 'classify'}}, recipe.tiny(options.place))
   words = {'data': {'characters': 24}}  # with ELMo as the biLM
-  return config.merge(words, settings, recipe.PETERS, base, glue.task(variant))
+  task = glue.own(variant, texts=2) if variant in glue.OWN else glue.task(variant)
+  return config.merge(words, settings, recipe.PETERS, base, task)
 
 
 def sweep():

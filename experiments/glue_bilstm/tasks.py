@@ -22,8 +22,8 @@ no attention. Options: `elmo=false` reads words, `attention=false` encodes the t
   qnli     accuracy                 77.0    71.2   77.2   75.2
   rte      accuracy                 58.5    53.4   58.5   52.7
   wnli     accuracy                 56.3    56.3   60.6   56.3
-  own      accuracy on your table: --config.data.texts="('premise','hypothesis')" --config.data.label=label; of
-           one text: --config.model.texts=1 --config.model.attention=False
+  own      accuracy on your table (docs/which_model.md); own_pairs, the same of two texts, sentence1 and sentence2, or
+           --config.data.texts="('premise','hypothesis')"; own_scores, Pearson's correlation with its numeric scores
   tiny     pairs from the embedded corpus, of words: seconds on a CPU; `tiny,elmo` has ELMo vectors
 
 Theirs are the best of three runs on that split.
@@ -50,7 +50,7 @@ from typing import Any
 from experiments import config, fine_tuning, glue
 from experiments.elmo import recipe
 
-VARIANTS = (*glue.TASKS, 'own', 'tiny')
+VARIANTS = (*glue.TASKS, *glue.OWN, 'tiny')
 SINGLE = ('cola', 'sst2')  # tasks of one text
 REGRESSION = {'pooling': 'pooled', 'bptt': 0, 'normalize': False, 'dropout_pooled': 0.0, 'dropout_head': 0.0}
 
@@ -73,7 +73,7 @@ def get_config(variant, options):
     'model': {
       'name': 'glue_bilstm',
       'D': options.cells,
-      'texts': 1 if single else 2,
+      'texts': 0 if variant in glue.OWN else 1 if single else 2,
       'attention': options.attention and not single,
     },
     'data': {
@@ -107,7 +107,7 @@ def get_config(variant, options):
   if options.fixed and not elmo:  # with ELMo there are no words
     size = recipe.fix_words(size)
   head = {'objective': {**REGRESSION, 'head': () if released else (512,), 'activation': 'tanh'}}
-  return config.merge(base, glue.task(variant), size, head if variant == 'stsb' else {})
+  return config.merge(base, glue.task(variant), size, head if variant in ('stsb', 'own_scores') else {})
 
 
 def _tiny(elmo: str) -> dict[str, Any]:

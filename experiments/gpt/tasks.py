@@ -23,8 +23,9 @@ the delimiter between its texts. For symmetric pairs (mrpc, qqp, stsb) both orde
   race        accuracy                                       59.0
   story_cloze accuracy                                       86.5, of one run; the authors' README has a median of 85.8
   swag        accuracy                                       none; 78.0 in table 4 of Devlin et al. 2019
-  own         accuracy on your table: --config.data.texts="('premise','hypothesis')" --config.data.label=label
-  own_scores  Pearson's correlation on your table with numeric scores
+  own         accuracy on your table, see docs/which_model.md
+  own_pairs   the same of two texts, sentence1 and sentence2, or --config.data.texts="('premise','hypothesis')"
+  own_scores  Pearson's correlation on your table with numeric scores, of one text or two
   tiny        topics of the embedded corpus, one text per row: seconds on a CPU
 
 Published GLUE metrics are from its test server. Its test labels are not public, so metrics here are on the validation
@@ -61,7 +62,7 @@ from __future__ import annotations
 from experiments import config, fine_tuning, glue
 from experiments.gpt import recipe
 
-VARIANTS = (*glue.TASKS, 'snli', 'scitail', *glue.CHOICES, 'own', 'own_scores', 'tiny')
+VARIANTS = (*glue.TASKS, 'snli', 'scitail', *glue.CHOICES, *glue.OWN, 'tiny')
 SYMMETRIC = ('mrpc', 'qqp', 'stsb')
 
 

@@ -10,7 +10,7 @@ An encoder of tensor2tensor's transformer_tiny, two layers of width 128, newly i
   sst2      SST-2, 6,920 sentences                      78.9 / 80.5 / 81.4
   snli      SNLI, pairs of sentences                    another model, with attention between the two
   scitail   SciTail, the same                           the same
-  own       a table: --config.data.texts="('premise','hypothesis')" --config.data.label=label
+  own       your table (docs/which_model.md); own_pairs, of two texts; own_scores, with numeric scores
   tiny      topics of the embedded corpus: seconds on a CPU
 
 The figures are those of experiments/tables/published.csv, which were not checked against the paper. Its updates and
@@ -26,7 +26,7 @@ from experiments import config, fine_tuning, glue
 from experiments.gpt import recipe as gpt
 from experiments.transformer import recipe as transformer
 
-VARIANTS = ('imdb', 'sst2', 'snli', 'scitail', 'own', 'tiny')
+VARIANTS = ('imdb', 'sst2', 'snli', 'scitail', *glue.OWN, 'tiny')
 
 
 @config.arguments(VARIANTS, quaternion=('full', 'partial', 'none'), whole=False)

@@ -13,7 +13,7 @@
   yelp_full 29.98; yelp_polarity 2.16                          one GPU, days
   embedded  topics of the docstrings inside CPython            nothing is published
   own       your table: --config.data.texts=text --config.data.label=label, in the pipeline of the stages 2_lm and
-            3_classifier; accuracy
+            3_classifier (docs/which_model.md); accuracy. own_scores, with numeric scores: Pearson's correlation
   tiny      all stages in seconds on a CPU, offline
 
 Section 4.1: concat pooling, a hidden layer of 50 with batch normalisation, Adam with b1 0.7 and b2 0.99, rate 0.01
@@ -45,10 +45,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments import config, fine_tuning
+from experiments import config, fine_tuning, glue
 from experiments.ulmfit import recipe
 
-VARIANTS = ('imdb', 'trec', *recipe.BY_CLASS, 'embedded', 'own', 'tiny')
+VARIANTS = ('imdb', 'trec', *recipe.BY_CLASS, 'embedded', *recipe.OWN, 'tiny')
 SCHEDULES = {  # method -> schedule of the rate
   'gradual_unfreezing': 'slanted_triangular',
   'scratch': 'constant',
@@ -76,7 +76,7 @@ _LENGTH = {  # most tokens, and buckets
   'dbpedia': (512, (32, 48, 70, 96, 140)),
   **dict.fromkeys(('yelp_polarity', 'yelp_full'), (1400, (35, 70, 140, 210, 280, 420, 560))),
   'embedded': (420, (35, 70, 140, 280)),
-  'own': (2800, (16, 24, 35, 48, 70, 140, 210, 280, 420, 560, 840, 1400)),
+  **dict.fromkeys(recipe.OWN, (2800, (16, 24, 35, 48, 70, 140, 210, 280, 420, 560, 840, 1400))),
 }
 
 
@@ -112,7 +112,6 @@ def get_config(variant, options):
       'name': 'classify',
       'dropout_pooled': 0.4 * options.dropmult,
       'pooled_length': 1400 if released else 0,
-      **({'metric': 'accuracy'} if variant == 'own' else {}),
     },
     'data': {
       **recipe.text(recipe.DATA.get(variant, variant), options.direction, options.fidelity),
@@ -135,7 +134,7 @@ def get_config(variant, options):
     },
     'train': {'epochs': epochs, 'log_every': 20},
     'evaluation': {
-      'baselines': variant == 'own',
+      'baselines': False,
       'which': 'last' if released else 'best',
       'split': fine_tuning.measured_split(variant, VARIANTS),
     },
@@ -145,7 +144,8 @@ def get_config(variant, options):
     'data': {'batch_size': 8, 'length': 64, 'batching': {'buckets': (32,)}},
     'objective': {'bptt': 16, 'head': (8,)},
   }
-  return config.merge(base, *((config.tiny(), recipe.tiny(), small) if variant == 'tiny' else ()))
+  task = glue.own(variant) if variant in recipe.OWN else {}
+  return config.merge(base, task, *((config.tiny(), recipe.tiny(), small) if variant == 'tiny' else ()))
 
 
 def _rates(method: str, released: bool, layers: int) -> dict:

@@ -25,8 +25,9 @@ truncated to their last 128 tokens, and the passage is truncated at its end. The
   yelp_polarity, yelp_full                                   1.55, 1.37; 27.80, 27.05
   amazon_polarity, amazon_full                               2.40, 2.11; 32.26, 31.67
   snli, scitail, swag, story_cloze                           none
-  own         accuracy on your table: --config.data.texts="('premise','hypothesis')" --config.data.label=label
-  own_scores  Pearson's correlation on your table with numeric scores
+  own         accuracy on your table, see docs/which_model.md
+  own_pairs   the same of two texts, sentence1 and sentence2, or --config.data.texts="('premise','hypothesis')"
+  own_scores  Pearson's correlation on your table with numeric scores, of one text or two
   tiny        topics of the embedded corpus, one text per row: seconds on a CPU
 
 GLUE's metrics are of the validation split, single models; docs/fine_tune.md describes `own`. Table 6 (base; only
@@ -59,7 +60,7 @@ from experiments import config, fine_tuning, glue
 from experiments.xlnet import recipe
 
 WHOLE = ('imdb', *glue.BY_CLASS)  # sets of which no validation rows are held out
-VARIANTS = (*glue.TASKS, 'snli', 'scitail', *glue.CHOICES, *WHOLE, 'own', 'own_scores', 'tiny')
+VARIANTS = (*glue.TASKS, 'snli', 'scitail', *glue.CHOICES, *WHOLE, *glue.OWN, 'tiny')
 
 
 class Setting(NamedTuple):

@@ -122,6 +122,8 @@ def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None, given: 
   schema.check_keys('model.', fields, ['name', 'variant', *names])
   if rules is not None:  # a run has every field of its version; later ones do not follow its variant
     fields = {**_defaults(module.Config), **fields}
+  if rules is None:
+    fields |= _texts(model['name'], fields, settings.get('data', {}), given)
   sizes = cast.convert('model', module.Config, fields)
   vocabulary = {'V': sizes.pop('V')} if sizes.get('V') == 0 else {}  # 0: the tokenizer's
   sized = registry.config(model['name'], variant, **sizes)
@@ -138,6 +140,35 @@ def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None, given: 
   schema.check_keys('evaluation.model.', complete['evaluation']['model'], names)
   complete['matmul_precision'] = _precision(settings.get('matmul_precision', ''), complete)
   return {**complete, 'semantics': semantics.rule_numbers(complete, rules)}
+
+
+def _texts(name: str, fields: Mapping[str, Any], data: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+  """Return the fields of a model that follow from the number of texts in a row, if its config has texts=0.
+
+  Args:
+    name: of the model.
+    fields: its section of the config.
+    data: the data section.
+    given: keys that the command line set, which are not changed.
+
+  Raises:
+    InputError: the user's table has another number of texts than the model reads.
+  """
+  module = registry.get(name)
+  own = fields.get('texts', getattr(module.Config, 'texts', None))
+  if not module.TEXTS or not (own == 0 or data.get('dataset') == 'table_files'):
+    return {}
+  count = schema.section('data', data).documents_per_example
+  if count not in module.TEXTS:
+    wanted = ' or '.join(map(str, module.TEXTS))
+    raise InputError(
+      f'data.texts: got {count} with model {name}; expected {wanted} columns, because it reads {wanted} texts; set it, '
+      f'or choose --config=experiments/{"bcn/tasks.py:own" if count == 1 else "esim/pairs.py:own_pairs"}'
+    )
+  if own not in (0, None, count):
+    raise InputError(f'model.texts: got {own} with {count} columns in data.texts; expected {count}; set model.texts=0')
+  follows = module.TEXTS[count] if own == 0 else {}
+  return {key: x for key, x in follows.items() if key == 'texts' or f'model.{key}' not in given}
 
 
 def _precision(value: Any, complete: Mapping[str, Any]) -> str:

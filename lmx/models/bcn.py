@@ -53,6 +53,7 @@ OBJECTIVE_FIELDS: dict[str, Any] = {
 }
 READS = 'characters'
 WORD_TABLE = 'embed/table'
+TEXTS = {1: {'texts': 1}, 2: {'texts': 2}}
 WORDS = False  # no output over words
 SIDES = ('first', 'second')
 
@@ -62,7 +63,7 @@ class Config(word_input.Config):
   """Sizes and switches; the attributes are those of `word_input.Config`, and
 
   Attributes:
-    texts: 1 compares a text with itself, 2 compares two texts.
+    texts: 1 compares a text with itself, 2 compares two texts; in a config 0 is the number of columns in data.texts.
     F: width of the feed-forward layer on each word.
     D: cells of a biLSTM in one direction.
     dropout: dropout rate of the words.

@@ -51,6 +51,7 @@ OBJECTIVE_FIELDS: dict[str, Any] = {
 READS = 'characters'
 WORDS = False  # no output over words
 WORD_TABLE = 'embed/table'
+TEXTS = {1: {'texts': 1, 'attention': False}, 2: {'texts': 2}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Config(word_input.Config):
   """Sizes and switches; the attributes are those of `word_input.Config`, and
 
   Attributes:
-    texts: number of texts of a row, 1 or 2.
+    texts: number of texts of a row, 1 or 2; in a config 0 is the number of columns in data.texts.
     attention: each of two texts reads the other before the second biLSTM.
     words: read word embeddings, not only ELMo vectors.
     D: cells of an LSTM layer in one direction.
