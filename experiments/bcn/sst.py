@@ -50,6 +50,7 @@ _DATA = {
   ('sst2', 'none'): 'sst2',
 }
 
+
 @config.arguments(
   VARIANTS,
   place=('', 'both', 'input', 'output'),

@@ -10,6 +10,7 @@ CRF, as in the paper. Lower-cased models lose capitals, which help to find names
   conll2003  four types of entities, F1 of spans        92.4 / 92.8 (BERT base / large, cased, fine-tuned; table 7)
   wnut17     six types of emerging entities             not in the paper; 41.86 the best of the shared task
   ud_ewt     universal parts of speech, error percent   not in the paper
+  own        labels of the words of your sentences     docs/which_model.md
   tiny       tags of the embedded corpus, no init_from: seconds on a CPU
 
 DIR holds the files of the data set. Batch 32, 3 epochs, rate 5e-5, 10% warm-up, linear decay,
@@ -39,7 +40,7 @@ from __future__ import annotations
 from experiments import config, fine_tuning
 from experiments.bert import recipe
 
-VARIANTS = ('conll2003', 'wnut17', 'ud_ewt', 'tiny')
+VARIANTS = ('conll2003', 'wnut17', 'ud_ewt', 'own', 'tiny')
 FEATURES = ('none', 'embeddings', 'second_to_last', 'last', 'sum_last_4', 'concat_last_4', 'sum_all')
 
 
@@ -59,7 +60,7 @@ def get_config(variant, options):
     'model': {'name': 'bert', 'variant': 'base'},
     'objective': {'name': 'tag', 'crf': options.crf, 'constrained': options.crf, 'init_std': 0.02, 'dropout': 0.1},
     'data': {
-      'dataset': variant,
+      **({'dataset': 'tagged_files', 'hold_out_test': False} if variant == 'own' else {'dataset': variant}),
       'tokenizer': 'wordpiece',
       'lower_case': True,
       'batching': {'name': 'tagged', 'form': 'bert', 'buckets': (16, 32, 48, 64, 96), **fine_tuning.ANY_LENGTH},
@@ -69,7 +70,11 @@ def get_config(variant, options):
     **recipe.fine_tuning(
       options.adam, options.lr or (1e-3 if frozen else 5e-5), options.epochs or (20.0 if frozen else 3.0)
     ),
-    'evaluation': {'which': 'last', 'baselines': False},
+    'evaluation': {
+      'split': fine_tuning.measured_split(variant, VARIANTS),
+      'which': 'last',
+      'baselines': False,
+    },
   }
   in_document = variant == 'conll2003' and options.context == 'document'
   context = {'context': 'document', 'buckets': (64, 128, 256, 384)} if in_document else {}

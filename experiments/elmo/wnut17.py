@@ -9,6 +9,8 @@ embeddings, words from characters, two LSTM layers each way, a CRF. `elmo` adds 
 its layers mixed with learned weights: `elmo,place=input`, `output` or `both`; `elmo,bilm=mini` (of
 experiments/elmo/text.py), small, medium, original; `elmo,fine_tune` trains the biLM too.
 
+`own` and `own_elmo` are the same on your sentences, with a label for each word (docs/which_model.md).
+
 The paper's tagger is evaluated on CoNLL 2003 (experiments/elmo/conll2003.py). On WNUT-17 the best system of the shared
 task has a test F1 of 41.86. Deviations, because there are no pre-trained word vectors by default
 (--config.data.vectors=FILE gives vectors of width 100, or of width E with --config.model.E=E): embeddings of 100, 30
@@ -19,22 +21,23 @@ The mix's lambda is 0; the CoNLL 2003 tagger has --config.model.mix_l2=0.1.
 
 from __future__ import annotations
 
-from experiments import config
+from experiments import config, fine_tuning
 from experiments.elmo import recipe
 
-VARIANTS = ('base', 'elmo', 'tiny')
+VARIANTS = ('base', 'elmo', 'own', 'own_elmo', 'tiny')
 
 
 @config.arguments(
   VARIANTS, place=('', 'input', 'output', 'both'), bilm=('mini', 'small', 'medium', 'original'), fine_tune=False
 )
 def get_config(variant, options):
+  own = variant.startswith('own')
   base = {
-    'name': f'wnut17_{variant}',
+    'name': f'{"bilstm" if own else "wnut17"}_{variant}',
     'model': {'name': 'bilstm', 'dropout': 0.3, **({} if variant == 'tiny' else recipe.OWN_WORDS)},
     'objective': {'name': 'tag'},
     'data': {
-      'dataset': 'wnut17',
+      **({'dataset': 'tagged_files', 'hold_out_test': False} if own else {'dataset': 'wnut17'}),
       'tokenizer': 'words',
       'min_count': 2,  # rarer words share an embedding and differ by their characters
       'characters': 24,
@@ -44,7 +47,8 @@ def get_config(variant, options):
     },
     'optim': {'optimizer': 'adam', 'lr': 2e-3, 'schedule': 'linear', 'clip_norm': 5.0},
     'train': {'epochs': 20, 'best_by': 'headline', 'log_every': 50},
-    'evaluation': {'which': 'last'},  # the F1 still rises after the likelihood of the labels has stopped rising
+    # The F1 still rises after the likelihood of the labels has stopped rising.
+    'evaluation': {'split': fine_tuning.measured_split(variant, VARIANTS), 'which': 'last'},
   }
   place = recipe.place(variant, options.place, 'input')
   size = recipe.task(options.bilm, place, options.fine_tune)

@@ -4,16 +4,17 @@
   lmx train --config=experiments/esim/pairs.py:mrpc,place=both --workdir=runs/mrpc-elmo --config.data.manual_dir=DIR \\
     --config.train.init_from=runs/elmo
 
-Variants: GLUE's tasks of two texts (mrpc, qqp, stsb, mnli, qnli, rte, wnli), `scitail`, your table with two
-texts per row (docs/which_model.md): `own` or `own_pairs` with labels, `own_scores` with numeric scores, of the columns
-sentence1 and sentence2 or --config.data.texts="('premise','hypothesis')"; and `tiny`. The biLM of the run in train.init_from is at the place of option `place`, input, output or both (see
-experiments/esim/snli.py): `bilm=mini`, small, medium or original; `fine_tune`. GLUE's test labels are not public, so
-its tasks are evaluated on the validation split, or with --config.evaluation.split=test if the files have labels.
+Variants: GLUE's tasks of two texts (mrpc, qqp, stsb, mnli, qnli, rte, wnli), `scitail`, your table with two texts per
+row (docs/which_model.md), and `tiny`. `own` and `own_pairs` read labels, `own_scores` numeric scores, of the columns
+sentence1 and sentence2, or --config.data.texts="('premise','hypothesis')". The biLM of the run in train.init_from is at
+the place of option `place`, input, output or both (see experiments/esim/snli.py): `bilm=mini`, small, medium or
+original; `fine_tune`. GLUE's test labels are not public, so its tasks are evaluated on the validation split, or with
+--config.evaluation.split=test if the files have labels.
 
 No paper reports ESIM without ELMo on these tasks. The tasks are small and there are no pre-trained word vectors. So the
 model is half as wide as on SNLI, and a word has an embedding of 100 and a character vector. --config.data.vectors=FILE
-gives vectors; without ELMo --config.train.init_from=RUN too, a run of word2vec. The task's metric selects the checkpoint and halves
-the rate. Otherwise as snli.py.
+gives vectors; without ELMo also --config.train.init_from=RUN, a run of word2vec. The task's metric selects the
+checkpoint and halves the rate. Otherwise as snli.py.
 """
 
 from __future__ import annotations

@@ -4,13 +4,13 @@
     --config.train.init_from=runs/general
 
 Variants imdb, trec, ag_news, dbpedia, yelp_polarity, yelp_full, embedded (the documents inside CPython), and own or
-own_scores (the texts of your table: --config.data.texts=text). Words in the general model's vocabulary
-keep their embeddings, the others start with the mean embedding. Section 4.1: Adam with b1 0.7 and b2 0.99, rate 0.004 divided by 2.6 per layer
-from the top, slanted triangular (cut_frac 0.1, ratio 32), batch 64, BPTT 70. The number of epochs is tuned in the
-paper, which names 15 for TREC-6 and more for larger sets (section 4.1); 25 is from the released script; ours is 4 for
-DBpedia and Yelp, which have twenty times the documents. `fidelity=fastai` follows that script: b1 0.8, rates lr/6,
-lr/3, lr for the layers and lr/2 for the embedding, which is also the output, clipping at 0.3, weight decay 1e-7, its
-dropout rates, and the 30,000 words of tok2id.py that occur twice or more.
+own_scores (the texts of your table: --config.data.texts=text). Words in the general model's vocabulary keep their
+embeddings, the others start with the mean embedding. Section 4.1: Adam with b1 0.7 and b2 0.99, rate 0.004 divided by
+2.6 per layer from the top, slanted triangular (cut_frac 0.1, ratio 32), batch 64, BPTT 70. The number of epochs is
+tuned in the paper, which names 15 for TREC-6 and more for larger sets (section 4.1); 25 is from the released script;
+ours is 4 for DBpedia and Yelp, which have twenty times the documents. `fidelity=fastai` follows that script: b1 0.8,
+rates lr/6, lr/3, lr for the layers and lr/2 for the embedding, which is also the output, clipping at 0.3, weight decay
+1e-7, its dropout rates, and the 30,000 words of tok2id.py that occur twice or more.
 
 The output matrix is the embedding, so the last layer has the full rate: with three layers eta, eta / 2.6, eta / 2.6^2,
 and eta / 2.6^3 for the embedding. Windows have variable length, as released: normal with deviation 5 around 70, or one

@@ -114,6 +114,7 @@ def _complete(settings: dict[str, Any], rules: Mapping[str, int] | None, given: 
   if 'name' not in model:
     raise InputError('model.name: missing in the config; set it')
   _copy_sizes(settings, given)
+  _copy_width(settings, given)
   variant = cast.cast('model.variant', str, model.get('variant', 'tiny'))
   module = registry.get(model['name'])
   fields = {k: v for k, v in model.items() if k not in ('name', 'variant')}
@@ -243,6 +244,18 @@ def _copy_sizes(settings: dict[str, Any], given: Collection[str]) -> None:
   if takes_tokenizer:
     data |= {name: text[name] for name in ('tokenizer', 'lower_case') if name in text}
     data['tokenizer_path'] = str(pathlib.Path(chosen.init_from) / 'tokenizer')
+
+
+def _copy_width(settings: dict[str, Any], given: Collection[str]) -> None:
+  """Set the width of the model's word table to that of the word vectors, unless the command line gave one."""
+  model, data, train = (settings[name] for name in ('model', 'data', 'train'))
+  if 'model.E' in given or not registry.get(model['name']).WORD_TABLE:
+    return
+  if data.get('vectors') or train.get('init_from'):
+    from lmx.config import word_vectors  # reads files in formats that few configs name
+
+    if (source := word_vectors.source(model, data, train)) and (width := word_vectors.width(source)):
+      model['E'] = width
 
 
 def _unnamed_sizes(model: Mapping[str, Any]) -> list[str]:

@@ -23,9 +23,10 @@ class Train:
     log_every: updates between two lines of metrics.
     on_nan: effect of a non-finite loss: 'stop' ends the run, 'skip' skips that update.
     max_skips: skipped updates after which the run stops with an error.
-    init_from: work directory of a finished run whose best parameters initialise this run, a file of word vectors
-      for its word table (GloVe, word2vec, fastText; lmx/runs/word_table.py), or for an image model a torchvision ResNet
-      file for its backbone (.safetensors or .pth; lmx/interop/torchvision.py); '' initialises randomly.
+    init_from: work directory of a finished run whose best parameters initialise this run; a file of word vectors
+      (GloVe, word2vec, fastText) or a run of word2vec for its word table (lmx/runs/word_table.py); or for an image
+      model a torchvision ResNet file for its backbone (.safetensors or .pth; lmx/interop/torchvision.py); ''
+      initialises randomly.
     init_parts: parts of its parameters to copy, such as 'model' (without the objective's head) or
       'model=model/encoder' (origin=target); () copies all, which requires the same parameters in both runs.
     like_init: copy the model's sizes and the tokenizer from init_from too, unless the config names them. Rows are then

@@ -143,9 +143,10 @@ class Config(sources.Config):
       characters. Words then have separate ids (lmx/data/tokenizers/word_characters.py). A subword's characters are its
       bytes.
     vectors: text file of pre-trained word vectors, GloVe's, word2vec's or Senna's (lmx/data/vectors.py), as the first
-      rows of the model's word table; '' for none. Their width is model.E. The vocabulary also gets the words of all
-      splits that have a vector, even below `min_count` and beyond `vocab_size`. The file is only read when a run
-      starts: neither a resumed nor a finished run needs it. The rows are trained; to freeze them, set
+      rows of the model's word table; '' for none. Their width becomes model.E, unless the command line sets it.
+      The vocabulary also gets the words of all splits that have a vector, even below `min_count` and beyond
+      `vocab_size`. The file is only read when a run starts: a finished run does not need it, and neither does a resumed
+      one with its config.json or with model.E. The rows are trained; to freeze them, set
       optim.groups=(('^model/embed/table$',0.0,0.0),('.*',1.0,1.0)).
     other_rows: initial rows of words without a vector: 'normal' uses the vectors' mean and standard deviation (as
       AllenNLP does), 'model' the model's initialisation.

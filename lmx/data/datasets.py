@@ -19,7 +19,13 @@ TFDS = {  # data sets prepared by TFDS's own builders -> name and version in TFD
   'wmt14_en_de': ('wmt14_translate/de-en', '1.0.0'),
   'wmt14_en_fr': ('wmt14_translate/fr-en', '1.0.0'),
 }
-_READERS = {'table': 'tables', 'questions': 'questions', 'parallel': 'parallel', 'segmentation': 'segmentation'}
+_READERS = {
+  'tags': 'tagged',
+  'table': 'tables',
+  'questions': 'questions',
+  'parallel': 'parallel',
+  'segmentation': 'segmentation',
+}
 _CELLS = 2  # `reading` of lmx/data/builders/cells.py
 Sizes = Mapping[str, Mapping[str, int]]
 
@@ -686,6 +692,7 @@ DATA_SETS: dict[str, DataSet] = {
     cite=('everingham2010pascal', 'mottaghi2014role', 'zhou2017scene'),
     words='',
   ),
+  'tagged_files': DataSet('tags', "The user's own sentences with a label for each word.", words='space'),
   'table_files': DataSet('table', "The user's own tables: one or two texts, and a label or a score.", reading=_CELLS),
   'glue/cola': _glue(
     'CoLA',

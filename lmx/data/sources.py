@@ -47,9 +47,16 @@ OWN = (
   'text_files',
   'parallel_files',
   'table_files',
+  'tagged_files',
   'segmentation_files',
 )  # data sets of user files, assigned to splits by their names
-NAMED_SPLITS = ('text_files', 'parallel_files', 'table_files', 'squad_files')  # whose file names give their splits
+NAMED_SPLITS = (
+  'text_files',
+  'parallel_files',
+  'table_files',
+  'tagged_files',
+  'squad_files',
+)  # whose file names give their splits
 OWN_TABLE = ('texts', 'label', 'scores')  # fields that describe table_files
 _BUILDERS = {  # kind -> module of lmx.data.builders and class
   'table': ('table_builder', 'TableBuilder'),
@@ -59,6 +66,7 @@ _BUILDERS = {  # kind -> module of lmx.data.builders and class
 }
 _OWN_BUILDERS = {  # of the user's files
   'table_files': ('table_builder', 'OwnTableBuilder'),
+  'tagged_files': ('tagged_builder', 'OwnTaggedBuilder'),
   'parallel_files': ('pairs', 'OwnPairBuilder'),
 }
 
@@ -194,6 +202,9 @@ class Config:
       digests = {split: [_digest(p) for p in paths] for split, paths in sorted(self._own_files().items())}
       identity |= {'column': self.column} if self.column != 'text' else {}
       return identity | {'documents': self._documents, 'held_out': self._held_out_shares(), 'files': digests}
+    if self.dataset == 'tagged_files':
+      digests = {split: [_digest(p) for p in paths] for split, paths in sorted(self._own_files().items())}
+      return identity | {'held_out': self._held_out_shares(), 'files': digests}
     if (self.rules.table or self.rules.spans) and not self.dataset.startswith('embedded'):
       return identity | self._own_identity()
     if self.rules.images:
@@ -232,9 +243,8 @@ class Config:
       return self.rules.reader.find_own(self.manual_dir, self.sides or ('', ''), self.split_names)
     if self.rules.spans:
       return self.rules.reader.find(self.dataset, self.rules.layout, self._directory(), self.split_names)
-    return (self.rules.reader.find_own if self.dataset == 'table_files' else files.find_texts)(
-      self.manual_dir, self.split_names
-    )
+    find = files.find_texts if self.dataset == 'text_files' else self.rules.reader.find_own
+    return find(self.manual_dir, self.split_names)
 
   def file_notes(self) -> tuple[str, ...]:
     """Return a line with the files of each split, if their names give it, and one with the words to train on."""
@@ -505,7 +515,7 @@ def _builder(source: Config, directory: str) -> Any:
   if source.sides:
     name = '-'.join(source.sides)
   elif not rules.read:
-    name = {'table': 'rows', 'questions': 'questions', 'segmentation': 'images'}[rules.kind]
+    name = {'table': 'rows', 'tags': 'sentences', 'questions': 'questions', 'segmentation': 'images'}[rules.kind]
   cls = getattr(importlib.import_module(f'lmx.data.builders.{module}'), kind)
   return base.make(cls, source, name, directory)
 

@@ -80,6 +80,11 @@ def read(path: str, words: Iterable[str], width: int, field: str = 'model.E') ->
   return look_up(words, width, lambda wanted: _select(path, wanted, width, field))
 
 
+def width(path: str) -> int:
+  """Return the width of the vectors of a file, from its first line. Raises InputError as `read` does."""
+  return next(_lines(path)).width
+
+
 def read_all(path: str, field: str = 'data.vectors') -> tuple[list[str], np.ndarray]:
   """Return (words of a file in order, their vectors, float32 `(V, E)`); warn of lines that repeat a word.
 
@@ -179,7 +184,8 @@ def _files(path: str, field: str) -> tuple[str, str]:
     if all(found):
       return found[0], found[1]
   state = 'a directory without embeddings.txt and words.lst' if os.path.isdir(given) else 'which does not exist'
-  raise InputError(f'{field}: got {path}, {state}; expected a text of word vectors, or the directory of Senna')
+  other = '; set train.init_from for a run of word2vec' if field == 'data.vectors' else ''
+  raise InputError(f'{field}: got {path}, {state}; expected a text of word vectors, or the directory of Senna{other}')
 
 
 def _lines(path: str, field: str = 'data.vectors') -> Iterator[_Line]:

@@ -57,7 +57,7 @@ OBJECTIVE_FIELDS = {
 READS = 'characters'
 WORDS = False  # no output over words
 WORD_TABLE = 'embed/table'
-TEXTS = {2: {}}
+TEXTS: dict[int, dict[str, Any]] = {2: {}}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""Initial parameters of a run: from `train.init_from` and `data.vectors`, the rest newly initialised."""
+"""Initial parameters of a run: from `train.init_from` and `data.vectors`, the rest newly initialised.
+
+`train.init_from` is a finished run, whose parameters are taken by name; a file of word vectors, or a run of word2vec
+that begins another model, for the word table; or a file for the backbone of an image model.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +47,10 @@ def take(run: schema.Run, shapes: Params, corpus: Corpus, key: Array) -> tuple[P
 
 def _source(run: schema.Run) -> str:
   """Return the module of lmx/runs that reads `train.init_from`."""
-  if not os.path.isfile(os.path.expanduser(run.train.init_from)):
-    return 'transfer'  # from a finished run
+  if not os.path.isfile(os.path.expanduser(run.train.init_from)):  # a finished run
+    vectors = importlib.import_module('lmx.config.word_vectors')
+    other = run.model_name != 'word2vec' and not run.train.init_parts
+    return 'word_table' if other and vectors.is_run(run.train.init_from) else 'transfer'
   return 'backbone' if registry.get(run.model_name).READS == 'images' else 'word_table'
 
 

@@ -141,9 +141,27 @@ def _sources(workdir: Any, parts: Sequence[str], ours: Mapping[str, Any], theirs
     raise InputError(
       f'train.init_from: {workdir} lacks {", ".join(missing[:5]) or "none"} of the parameters to take'
       + (f', and has {", ".join(unused[:5])}, which this run has not' if unused else '')
-      + f'; it has {_top_level(theirs)}. Name the parts to take with train.init_parts'
+      + f'; it has {_top_level(theirs)}; {_advice(ours, theirs)}'
     )
   return source
+
+
+def _advice(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+  """Return the fix for runs of different parameters: the parts that both have, whose vocabularies may differ."""
+
+  def holds(origin: str, target: str) -> bool:
+    pairs = [(origin + name.removeprefix(target), name) for name in ours if name.startswith(target + '/')]
+    return all(one in theirs and theirs[one].shape[1:] == ours[name].shape[1:] for one, name in pairs)
+
+  parts = sorted({'/'.join(name.split('/')[:2]) for name in ours if name.startswith('model/')})
+  for found in (
+    ['model'] * holds('model', 'model'),
+    [f'model={part}' for part in parts if holds('model', part)],
+    [part for part in parts if holds(part, part)],
+  ):
+    if found:
+      return f'set train.init_parts="({"".join(f"{part!r}," for part in found)})"'
+  return 'choose another run, because the two have no part in common'
 
 
 def _top_level(names: Iterable[str]) -> str:

@@ -1,27 +1,28 @@
-"""Initialisation of a model's word table from pre-trained vectors: `data.vectors`, or a file in `train.init_from`.
+"""Initialisation of a model's word table from pre-trained vectors: `data.vectors`, or those of `train.init_from`.
 
 `data.vectors` is a text of vectors whose words also join the vocabulary (lmx/data/vectors.py). `train.init_from` may be
-such a text, the binary format of word2vec or a model of fastText, for any model with a word table; its words give rows
-to the vocabulary as it is. A translation model may have a table for each language. Each table then gets the vectors of
-the words in its own language's vocabulary.
+such a text, the binary format of word2vec, a model of fastText, or the work directory of a run of word2vec, for any
+model with a word table; its words give rows to the vocabulary as it is. A translation model may have a table for each
+language. Each table then gets the vectors of the words in its own language's vocabulary.
 """
 
 from __future__ import annotations
 
+import functools
 import os
-from typing import Any
+from collections.abc import Collection, Iterable
 
 import jax
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from lmx.config import schema
+from lmx.config import schema, word_vectors
 from lmx.data import pipeline, vectors
 from lmx.data.corpus import Corpus
 from lmx.errors import InputError
 from lmx.interop import fasttext, word2vec
 from lmx.models import registry
-from lmx.runs import init
+from lmx.runs import init, restore
 from lmx.types import Array, Model, Params
 
 
@@ -62,7 +63,7 @@ def add(taken: Params, run: schema.Run, shapes: Params, corpus: Corpus, key: Arr
 
 
 def take(run: schema.Run, shapes: Params, corpus: Corpus, key: Array) -> tuple[Params, str]:
-  """Return the word tables with the rows of the file in `train.init_from`, other rows being the model's own.
+  """Return the word tables with the rows of the vectors in `train.init_from`, other rows being the model's own.
 
   The tables are the model's WORD_TABLE, or the embeddings of its VOCABULARY.
 
@@ -110,7 +111,8 @@ def _tables(
   words = [pipeline.words(run.data, tokenizer) for tokenizer in tokenizers]
   own = jax.jit(lambda key: [flatten_dict(dict(init.init_params(run, key)), sep='/')[name] for name in names])(key)
   wanted = [word for its in words for word in its]
-  known = _read(path, wanted, own[0].shape[1], 'model.E' if hasattr(run.model, 'E') else 'model.D')
+  size = own[0].shape[1]
+  known = _read(path, wanted, size, 'model.E' if getattr(run.model, 'E', 0) == size else 'model.D')
   if not len(known.found):
     raise InputError(f'{field}: got {path} without a vector for any of the {len(wanted):,} words; expected some')
   tables: dict[str, np.ndarray] = {}
@@ -128,19 +130,29 @@ def _tables(
 
 def _read(path: str, words: list[str], width: int, field: str) -> vectors.Vectors:
   """Return the vectors of a file in any of the formats."""
-  if os.path.isfile(path):
-    pairs: Any = None
-    if fasttext.is_model(path):
-      model = fasttext.read(path)
-      found, pairs = model.matrix_RE.shape[1], lambda wanted: fasttext.select(path, model, wanted)
-    elif found := word2vec.width_of_binary(path):
-      pairs = lambda wanted: word2vec.select(path, wanted)
-    if pairs and found != width:
-      where = f'the width of the vectors in {path}'
-      raise InputError(f'{field}: got {width}; expected {found}, {where}; set {field}={found}')
-    if pairs:
-      return vectors.look_up(words, width, pairs)
-  return vectors.read(path, words, width, field)
+  is_run = not os.path.isfile(path) and word_vectors.is_run(path)
+  found = word_vectors.width(path) if is_run else word_vectors.binary_width(path) if os.path.isfile(path) else 0
+  if not found:
+    return vectors.read(path, words, width, field)
+  if found != width:
+    where = f'the width of the vectors in {path}'
+    raise InputError(f'{field}: got {width}; expected {found}, {where}; set {field}={found}')
+  return vectors.look_up(words, width, functools.partial(_of_run if is_run else _of_binary, path))
+
+
+def _of_binary(path: str, wanted: Collection[str]) -> Iterable[tuple[str, np.ndarray]]:
+  """Return the words of a binary file among `wanted`, with their vectors."""
+  if fasttext.is_model(path):
+    return fasttext.select(path, fasttext.read(path), wanted)
+  return word2vec.select(path, wanted)
+
+
+def _of_run(path: str, wanted: Collection[str]) -> Iterable[tuple[str, np.ndarray]]:
+  """Return the words of a run of word2vec among `wanted`, with their vectors."""
+  loaded = restore.load(path)
+  table_VD = np.asarray(loaded.params['model']['embed']['table'])
+  words = pipeline.words(loaded.run.data, loaded.tokenizer)
+  return ((word, table_VD[i]) for i, word in enumerate(words) if word in wanted)
 
 
 def _note(counts: str, path: str, known: vectors.Vectors) -> str:

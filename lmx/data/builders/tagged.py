@@ -11,11 +11,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from lmx import documents
+from lmx.data.builders import split_files
 from lmx.data.builders.files import Document
 from lmx.errors import InputError
 
+OWN_ENDINGS = ('.conll', '.conllu', '.bio', '.iob', '.tsv', '.txt', '.jsonl')  # of files with labels
 ENDINGS = ('.conll', '.conllu', '.jsonl', '.txt')
 UPOS = 3  # column of CoNLL-U
+_STARTS = {'S': 'B', 'U': 'B', 'E': 'I', 'L': 'I'}  # of BIOES and BILOU in BIO
 DOCUMENT_STARTS = ('-DOCSTART-', '# newdoc')
 Word = tuple[int, list[str]]  # number of the line, its cells
 
@@ -119,6 +122,40 @@ def bio(labels: Sequence[str]) -> list[str]:
       bio_labels[i] = 'B-' + label[2:]
     before = label
   return bio_labels
+
+
+def spans(labels: Sequence[str]) -> list[str]:
+  """Return span labels of IOB1, BIO, BIOES or BILOU as BIO; other labels are unchanged."""
+  if all(label == 'O' or label[0] in 'BIESLU' and label[1:2] == '-' for label in labels):
+    labels = [_STARTS.get(label[0], label[0]) + label[1:] for label in labels]
+  return bio(labels)
+
+
+def find_own(pattern: str, names: str = 'words') -> dict[str, list[str]]:
+  """Return {split: the user's files of labelled sentences}; see `split_files.find_splits`."""
+  endings = split_files.with_compression(OWN_ENDINGS, names)
+  expected = f'file of labelled words; expected {split_files.describe(OWN_ENDINGS)}'
+  splits = split_files.find_splits(pattern, endings, expected, names)
+  if not splits:
+    raise InputError('data.manual_dir: got none for data set tagged_files; expected a directory or files')
+  if 'train' not in splits:
+    raise InputError(f'{pattern}: got only files named as validation or test; expected training sentences too')
+  return splits
+
+
+def read_labelled(path: str) -> Iterator[Sentence]:
+  """Yield the sentences of a user's file as `read`; .txt has columns too.
+
+  Raises:
+    InputError: as `read`, or a sentence has no labels.
+  """
+  for sentence in _columns(path, 0, -1) if documents.ending(path) == '.txt' else read(path):
+    if sentence.tags is None:
+      raise InputError(
+        f'{path}, line {sentence.lines[0]}: got words without labels; expected a label in the last column; add '
+        'them, or tag the file with `lmx predict`'
+      )
+    yield sentence
 
 
 def read(path: str) -> Iterator[Sentence]:
