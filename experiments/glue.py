@@ -44,7 +44,7 @@ def task(name: str) -> dict[str, Any]:
 
 
 def own(variant: str, texts: int = 1) -> dict[str, Any]:
-  """Return the `objective` and `data` sections of a user's table; `data.texts` and `data.label` name other columns.
+  """Return the `objective`, `data` and `evaluation` sections of a user's table, whose columns `data` may rename.
 
   Args:
     variant: 'own' for labels, 'own_pairs' for labels of two texts, or 'own_scores' for numeric scores.

@@ -70,7 +70,7 @@ def put_files(name, folder):
     for split in ('train', 'development', 'test'):
       write(folder / f'data/{split}/a.gold_conll', f'#begin document (d)\n{lines}\n#end document\n')
   elif name == 'tagged_files':
-    write_three(folder, '{}.conll.xz', 'One\tO\nTwo\tB-x\n\nThree\tO\n')
+    write_three(folder, '{}.conll.gz', 'One\tO\nTwo\tB-x\n\nThree\tO\n')
   elif name == 'ud_ewt':
     for file in ('train', 'dev', 'test'):
       write(folder / f'{file}.conllu.gz', '1\tOne\tone\tNUM\n2\tTwo\ttwo\tNUM\n\n1\tThree\tthree\tNUM\n')

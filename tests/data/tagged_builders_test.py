@@ -23,8 +23,7 @@ def read(directory, name, tokenizer='words', **options):
       dataset=name,
       tokenizer=tokenizer,
       manual_dir=str(directory),
-      cache_dir=str(directory / 'cache'),
-      **{'check_sizes': False, **options},
+      **{'check_sizes': False, 'cache_dir': f'{directory}/cache', **options},
     )
   )
 
@@ -182,6 +181,48 @@ def test_documents_of_the_files_are_kept_where_rows_have_their_context(tmp_path)
   text = '# newdoc id = a\n# sent_id = 1\n1\tDo\tdo\tAUX\n\n1\tgo\tgo\tVERB\n\n# newdoc\n1\tb\tb\tX\n'
   (tmp_path / 'a.conllu').write_text(text)
   assert [one.document for one in tagged.read(str(tmp_path / 'a.conllu'))] == [1, 1, 2]
+
+
+def test_span_labels_of_every_scheme_become_bio():
+  wanted = ['B-x', 'I-x', 'I-x', 'O', 'B-y', 'B-x']
+  for labels in (
+    ['I-x', 'I-x', 'I-x', 'O', 'I-y', 'I-x'],
+    ['B-x', 'I-x', 'I-x', 'O', 'B-y', 'B-x'],
+    ['B-x', 'I-x', 'E-x', 'O', 'S-y', 'S-x'],
+    ['B-x', 'I-x', 'L-x', 'O', 'U-y', 'U-x'],
+  ):
+    assert tagged.spans(labels) == wanted, labels
+  assert tagged.spans(['NOUN', 'S-x', 'O']) == ['NOUN', 'S-x', 'O']
+
+
+def labels_of(made, split):
+  return [made.manifest['token_label_names'][i] for i in made.split(split).token_labels if i >= 0]
+
+
+def test_users_sentences_in_columns(tmp_path):
+  put(tmp_path, ['train.txt', 'dev.tsv'], ['A O\nb S-x\n\n-DOCSTART- -\n\nC B-y\nd E-y\n', 'A\tI-y\n'])
+  made = read(tmp_path, 'tagged_files', hold_out_test=False)
+  assert set(made.splits) == {'train', 'valid'}
+  assert labels_of(made, 'train') == ['O', 'B-x', 'B-y', 'I-y'] and labels_of(made, 'valid') == ['B-y']
+
+
+def test_users_sentences_are_held_out_without_a_file(tmp_path):
+  put(tmp_path, ['a.conll'], [''.join(f'word{i} NOUN\nruns VERB\n\n' for i in range(400))])
+  made = read(tmp_path, 'tagged_files')
+  sizes = {split: len(made.split(split).offsets) - 1 for split in ('train', 'valid', 'test')}
+  assert sum(sizes.values()) == 400 and all(8 <= sizes[split] <= 40 for split in ('valid', 'test'))
+  assert set(made.manifest['token_label_names']) == {'NOUN', 'VERB'}
+
+
+def test_users_sentences_without_labels_are_rejected(tmp_path):
+  put(tmp_path, ['train.conll', 'test.txt'], ['A O\n', 'only words\n\nA\n'])
+  with pytest.raises(InputError, match='test.txt, line 3: got 1 columns'):
+    read(tmp_path, 'tagged_files')
+  (tmp_path / 'test.txt').write_text('A\n')
+  with pytest.raises(InputError, match='test.txt, line 1: got words without labels; .*lmx predict'):
+    read(tmp_path, 'tagged_files')
+  with pytest.raises(InputError, match='data.manual_dir: got none for data set tagged_files'):
+    read('', 'tagged_files', cache_dir=str(tmp_path))
 
 
 def test_parts_of_speech_of_syntactic_words(tmp_path):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import warnings
 
 import jax
+import numpy as np
 import pytest
 
 from lmx.config import resolve
 from lmx.errors import InputError, InputWarning
-from lmx.runs import init, start
+from lmx.runs import init, start, transfer
 
 FROZEN = (('^model/bilm/', 0.0, 0.0), ('.*', 1.0, 1.0))
 
@@ -38,3 +39,18 @@ def test_frozen_part_of_a_run_that_is_not_named_is_rejected():
 def test_random_parameters_that_are_never_trained_are_reported():
   with pytest.warns(InputWarning, match=r'optim.groups: learning rate 0 for model/embed/table'):
     check(optim={'groups': (('^model/embed/table$', 0.0, 0.0), ('.*', 1.0, 1.0))})
+
+
+def test_parts_to_take_are_advised_by_what_two_runs_share():
+  table, kernel = {'model/embed/table': np.zeros((5, 4))}, {'model/layer_00/kernel': np.zeros((4, 4))}
+  head, other = {'objective/kernel': np.zeros((4, 2))}, {'model/layer_00/kernel': np.zeros((4, 5))}
+  of_bilm = {'model/bilm/embed/table': np.zeros((5, 4)), **kernel, **head}
+  cases = [
+    ({**table, **kernel, **head}, {**table, **kernel}, "('model',)"),
+    (of_bilm, table, "('model=model/bilm',)"),
+    ({**table, **kernel, **head}, {**table, **other}, "('model/embed',)"),
+    ({**table, **kernel}, other, ''),
+  ]
+  for ours, theirs, parts in cases:
+    wanted = f'set train.init_parts="{parts}"' if parts else 'choose another run'
+    assert transfer._advice(ours, theirs).startswith(wanted), (ours, theirs)

@@ -13,13 +13,15 @@ import pytest
 import lmx
 from lmx.checkpoint import manager
 from lmx.cli import main
-from lmx.config import resolve
+from lmx.config import resolve, run_files
 from lmx.data import pipeline
+from lmx.data.tokenizers import words as words_lib
 from lmx.errors import InputError
 from lmx.interop import word2vec
 from lmx.models import registry
 from lmx.objectives import classify
-from lmx.runs import init, word_table
+from lmx.runs import init, restore, start, word_table
+from lmx.runs.restore import RestoredRun
 from tests.interop import fasttext_test
 
 CONFIG = 'experiments/elmo/wnut17.py:tiny'
@@ -175,6 +177,47 @@ def test_run_starts_from_a_file_of_vectors(kind, language_model, tmp_path):
   for i, word in enumerate(words):
     np.testing.assert_array_equal(table_VE[i], np.float32(known[word]) if word in known else own[i])
   assert table_VE.shape == own.shape and f'2 of {len(words)} rows found in' in note
+
+
+@pytest.fixture
+def word2vec_run(tmp_path):
+  """Work directory of a run of word2vec, with its words' vectors of width 16."""
+  config = resolve.load('experiments/word2vec/quickstart.py:tiny', ['model.D=16'])
+  tokenizer = words_lib.Words(['<unk>', 'the', 'cat', 'zebra'], 'prose')
+  run = resolve.to_run(config, tokenizer.vocab_size)
+  table_VE = np.arange(4 * 16, dtype=np.float32).reshape(4, 16)
+  params = {'model': {'embed': {'table': table_VE}, 'output': {'table': table_VE}}, 'objective': {}}
+  loaded = RestoredRun(registry.get('word2vec'), run.model, params, tokenizer, config, run, 1, tmp_path)
+  (tmp_path / 'vectors').mkdir()
+  run_files.write(tmp_path / 'vectors', config.to_dict(), {'dataset': {'name': 'embedded'}}, tokenizer)
+  return tmp_path / 'vectors', loaded
+
+
+def test_run_starts_from_the_vectors_of_a_word2vec_run(word2vec_run, language_model, monkeypatch):
+  workdir, loaded = word2vec_run
+  monkeypatch.setattr(restore, 'load', lambda path: loaded)
+  run, corpus = language_model
+  run = dataclasses.replace(run, model=dataclasses.replace(run.model, E=16, D=16))
+  taken, notes = start.take(beginning_from(run, workdir), shapes_of(run), corpus, jax.random.key(3))
+  table_VE, words = taken['model']['embed']['table'], corpus.tokenizer.tokens
+  known = {word: loaded.params['model']['embed']['table'][i] for i, word in enumerate(loaded.tokenizer.tokens)}
+  own = jax.jit(lambda key: init.init_params(run, key)['model']['embed']['table'])(jax.random.key(3))
+  for i, word in enumerate(words):
+    np.testing.assert_array_equal(table_VE[i], known[word] if word in known else own[i])
+  assert notes[0].startswith(f'model/embed/table: 3 of {len(words)} rows found in {workdir}')
+  with pytest.raises(InputError, match='model.E: got 3; expected 16.* set model.E=16'):
+    start.take(beginning_from(language_model[0], workdir), shapes_of(language_model[0]), corpus, jax.random.key(3))
+
+
+def test_width_of_the_vectors_becomes_the_models(word2vec_run, tmp_path):
+  workdir, _ = word2vec_run
+  sources = {f'train.init_from={workdir}': 16, f'train.init_from={written(tmp_path, "binary.gz")}': 3}
+  sources |= {f'train.init_from={written(tmp_path, "fasttext")}': 3, f'data.vectors={written(tmp_path, "glove")}': 3}
+  for source, width in sources.items():
+    assert resolve.load('experiments/esim/pairs.py:own_pairs', [source]).model.E == width, source
+    assert resolve.load('experiments/esim/pairs.py:own_pairs', [source, 'model.E=7']).model.E == 7, source
+  named = ['train.init_parts=("model",)', f'train.init_from={workdir}']  # the parameters of a run, not its vectors
+  assert resolve.load('experiments/esim/pairs.py:own_pairs', named).model.E == 100
 
 
 def test_file_of_vectors_that_does_not_fit_is_rejected(language_model, tmp_path):
