@@ -33,7 +33,7 @@ def get_config(variant, options):
     'name': f'bcn_{variant}',
     'model': {**recipe.SMALL, 'texts': 0},
     'data': {
-      'batching': {'name': 'texts', 'form': 'separate', 'buckets': (32,)},
+      'batching': {'name': 'texts', 'form': 'separate', 'buckets': (16, 24, 32, 48, 64)},
       'batch_size': 32,
       'length': 128,
     },

@@ -37,7 +37,7 @@ direction reads its layers. Learning rate and epochs are not printed; here 1e-3 
 
 from __future__ import annotations
 
-from experiments import config, fine_tuning
+from experiments import config, fine_tuning, glue
 from experiments.bert import recipe
 
 VARIANTS = ('conll2003', 'wnut17', 'ud_ewt', 'own', 'tiny')
@@ -60,7 +60,7 @@ def get_config(variant, options):
     'model': {'name': 'bert', 'variant': 'base'},
     'objective': {'name': 'tag', 'crf': options.crf, 'constrained': options.crf, 'init_std': 0.02, 'dropout': 0.1},
     'data': {
-      **({'dataset': 'tagged_files', 'hold_out_test': False} if variant == 'own' else {'dataset': variant}),
+      'dataset': variant,
       'tokenizer': 'wordpiece',
       'lower_case': True,
       'batching': {'name': 'tagged', 'form': 'bert', 'buckets': (16, 32, 48, 64, 96), **fine_tuning.ANY_LENGTH},
@@ -80,8 +80,9 @@ def get_config(variant, options):
   context = {'context': 'document', 'buckets': (64, 128, 256, 384)} if in_document else {}
   tags = {'dataset': 'embedded_tags', 'length': 320, 'batch_size': 2, 'batching': {'buckets': (32, 64, 128)}}
   changes = recipe.feature_based(variant, options.features) if frozen else {}
+  own = glue.OWN_TAGS if variant == 'own' else {}
   return config.merge(
-    base, changes, {'data': {'batching': context}}, fine_tuning.tiny(**tags) if variant == 'tiny' else {}
+    base, changes, own, {'data': {'batching': context}}, fine_tuning.tiny(**tags) if variant == 'tiny' else {}
   )
 
 

@@ -21,7 +21,7 @@ The mix's lambda is 0; the CoNLL 2003 tagger has --config.model.mix_l2=0.1.
 
 from __future__ import annotations
 
-from experiments import config, fine_tuning
+from experiments import config, fine_tuning, glue
 from experiments.elmo import recipe
 
 VARIANTS = ('base', 'elmo', 'own', 'own_elmo', 'tiny')
@@ -37,7 +37,7 @@ def get_config(variant, options):
     'model': {'name': 'bilstm', 'dropout': 0.3, **({} if variant == 'tiny' else recipe.OWN_WORDS)},
     'objective': {'name': 'tag'},
     'data': {
-      **({'dataset': 'tagged_files', 'hold_out_test': False} if own else {'dataset': 'wnut17'}),
+      'dataset': 'wnut17',
       'tokenizer': 'words',
       'min_count': 2,  # rarer words share an embedding and differ by their characters
       'characters': 24,
@@ -54,7 +54,7 @@ def get_config(variant, options):
   size = recipe.task(options.bilm, place, options.fine_tune)
   tags = {'dataset': 'embedded_tags', 'length': 32, 'batching': {'buckets': ()}}
   tiny = config.merge(recipe.tiny(place, spelled=True), {'data': tags})
-  return config.merge(base, size, tiny.to_dict() if variant == 'tiny' else {})
+  return config.merge(base, size, glue.OWN_TAGS if own else {}, tiny.to_dict() if variant == 'tiny' else {})
 
 
 def sweep():

@@ -26,7 +26,7 @@ VARIANTS = ('own', 'own_scores', 'tiny')
 @config.arguments(VARIANTS, **recipe.OPTIONS)
 def get_config(variant, options):
   base = {
-    'data': {'batching': {'name': 'documents', 'buckets': (32,)}, 'length': 128},
+    'data': {'batching': {'name': 'documents', 'buckets': (16, 24, 32, 48, 64)}, 'length': 128},
     'train': {'epochs': 20, 'patience': 5, 'best_by': 'headline', 'log_every': 50},
     'evaluation': {'split': fine_tuning.measured_split(variant)},
   }

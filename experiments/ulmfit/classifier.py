@@ -115,11 +115,7 @@ def get_config(variant, options):
     },
     'data': {
       **recipe.text(recipe.DATA.get(variant, variant), options.direction, options.fidelity),
-      'batching': {
-        'name': 'documents',
-        'buckets': buckets,
-        **(fine_tuning.FEW_SHAPES if variant == 'own' else {}),
-      },
+      'batching': {'name': 'documents', 'buckets': buckets},
       'batch_size': 32 if released else 64,
       'length': length,
     },

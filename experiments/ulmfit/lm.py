@@ -81,7 +81,8 @@ def get_config(variant, options):
   discriminative = {'optim': groups if released else {'layer_decay': 1 / 2.6}}
   parts = [base] if options.rates == 'full' else [base, discriminative]
   if variant in recipe.OWN:
-    parts.append({'data': glue.own(variant)['data']})
+    table = glue.own(variant)['data']
+    parts.append({'data': {key: x for key, x in table.items() if key != 'batching'}})
   return config.merge(*parts, *((config.tiny(), recipe.tiny()) if variant == 'tiny' else ()))
 
 
