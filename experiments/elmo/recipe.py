@@ -12,7 +12,7 @@ from experiments import config
 # smaller and the accumulator 100 times; the updates are the same.
 ADAGRAD = {'optimizer': 'adagrad', 'lr': 0.2, 'accumulator': 0.01, 'clip_norm': 1.0}
 # Sizes of task models without pre-trained word vectors; Peters et al. 2018 have 50-dimensional vectors and 128 filters.
-# --config.data.vectors=FILE gives vectors of width 100, or of width E with --config.model.E=E.
+# --config.data.vectors=FILE gives vectors, whose width becomes model.E.
 OWN_WORDS = {'E': 100, 'char_filters': ((3, 30),), 'char_projection': 30}
 
 

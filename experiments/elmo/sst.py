@@ -7,7 +7,7 @@
 DIR holds train_sentences.tsv, dev.tsv and test.tsv. `base` is a bidirectional LSTM, pooled as
 [last; max; mean], with a hidden layer; `elmo` adds the biLM of the run in train.init_from: `elmo,place=input`,
 `output` or `both`; `elmo,bilm=mini`, small, medium, original; `elmo,fine_tune`. Option `phrases` also trains on the
-trees' phrases. --config.data.vectors=FILE starts from word vectors of width 100, or of width E with --config.model.E=E.
+trees' phrases. --config.data.vectors=FILE starts from word vectors, whose width becomes model.E.
 
 The paper has the five classes of SST-5 and the classifier of McCann et al. 2017 (BCN): test accuracy 51.4 without and
 54.7 with ELMo. GLUE's authors report 90.4 for two classes, with ELMo and attention (Devlin et al. 2019, table 1).

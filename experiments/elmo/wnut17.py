@@ -13,7 +13,7 @@ experiments/elmo/text.py), small, medium, original; `elmo,fine_tune` trains the 
 
 The paper's tagger is evaluated on CoNLL 2003 (experiments/elmo/conll2003.py). On WNUT-17 the best system of the shared
 task has a test F1 of 41.86. Deviations, because there are no pre-trained word vectors by default
-(--config.data.vectors=FILE gives vectors of width 100, or of width E with --config.model.E=E): embeddings of 100, 30
+(--config.data.vectors=FILE gives them, and their width becomes model.E): embeddings of 100, 30
 character filters and a projection, Adam at 0.002 with linear decay, dropout 0.3, 20 epochs; the last is evaluated, and
 the best checkpoint has the highest F1 of spans (allennlp-models, training_config/tagging/ner_elmo.jsonnet, line 97).
 The mix's lambda is 0; the CoNLL 2003 tagger has --config.model.mix_l2=0.1.
