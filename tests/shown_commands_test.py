@@ -41,6 +41,7 @@ TRAINED = {
   'translator': ['experiments/bahdanau/quickstart.py:tiny', '--config.evaluation.beam=0'],
   'answers': ['experiments/bert/squad.py:tiny'],
   'segmenter': ['experiments/cfnet/own.py:tiny'],
+  'tagger': ['experiments/elmo/wnut17.py:tiny'],
 }
 
 
@@ -98,6 +99,7 @@ PAGES = {
     },
     {'--metric=f1': '--metric=macro_f1'},
   ),
+  'docs/which_model.md': Page({'runs/tagger': 'tagger'}),
   'docs/zero_shot.md': Page({'DIR': 'exported'}),
 }
 
@@ -188,6 +190,7 @@ def write_files(folder: pathlib.Path) -> None:
     'sentences.csv': f'sentence\n{good}\n{bad}\n',
     'test.txt': f'{good}\n{bad}\n',
     'new.csv': 'text\nreads a file\nopens a socket\n',
+    'new.conll': 'the\nfile\nopens\n\na\nsocket\n',
     'mine.csv': f'right,wrong,kind\n{good},{bad},agreement\n{good} x,{bad} x,agreement\n',
     'notes.md': 'A BERT to try.\n',
     'blimp_babylm_filtered.tsv': 'UID\tpairID\n' + ''.join(f'{pair["UID"]}\t{pair["pairID"]}\n' for pair in pairs),

@@ -35,5 +35,6 @@ class OwnTaggedBuilder(base.TextBuilder, skip_registration=True):  # type: ignor
         if part == 'train' and missing:
           if files.hashed_split(text, missing, self.source.split_fraction) != split:
             continue
+        assert sentence.tags is not None  # of a labelled file
         yield tagged.name(split, number, document), text, ' '.join(tagged.spans(sentence.tags))
       first = last
