@@ -52,7 +52,7 @@ def get_config(variant, options):
   }
   place = recipe.place(variant, options.place, 'input')
   size = recipe.task(options.bilm, place, options.fine_tune)
-  tags = {'dataset': 'embedded_tags', 'length': 32, 'batching': {'buckets': ()}}
+  tags = {'dataset': 'embedded_tags', 'length': 64, 'batching': {'buckets': ()}}
   tiny = config.merge(recipe.tiny(place, spelled=True), {'data': tags})
   return config.merge(base, size, glue.OWN_TAGS if own else {}, tiny.to_dict() if variant == 'tiny' else {})
 
