@@ -7,13 +7,16 @@ used in more than one line have their axes in their name (`x_BTD`), and einsums 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextvars
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import jax
 
-from lmx import layout
+from lmx import layout, placement
 from lmx.errors import InputError
 
 # Float32 products have float32 operands on every device, unless JAX_DEFAULT_MATMUL_PRECISION or a run's
@@ -55,6 +58,50 @@ class Features(NamedTuple):
   query_BPD: Array | None = None
   auxiliary_BTD: Array | None = None
   statistics: Params | None = None
+
+
+class AttentionWeights(NamedTuple):
+  """Attention weights of one layer.
+
+  Attributes:
+    kind: 'self', or 'cross' for queries of one text and keys of another: the target and the source, the passage and the
+      question, or the two texts of a pair.
+    weights_BHTS: weights of the keys for each query, float32; one head if the model has no heads.
+  """
+
+  kind: str
+  weights_BHTS: Array
+
+
+_recorded: contextvars.ContextVar[list[AttentionWeights] | None] = contextvars.ContextVar('recorded', default=None)
+
+
+@contextmanager
+def recording_attention() -> Iterator[list[AttentionWeights]]:
+  """Yield the list to which the enclosed layers add their attention weights, in the order of computation."""
+  found: list[AttentionWeights] = []
+  token = _recorded.set(found)
+  try:
+    yield found
+  finally:
+    _recorded.reset(token)
+
+
+def is_recording_attention() -> bool:
+  """Return True inside `recording_attention`."""
+  return _recorded.get() is not None
+
+
+def record_attention(kind: str, weights: Callable[[], Array]) -> None:
+  """Add a layer's attention weights, (B, H, T, S) or (B, T, S); nothing outside `recording_attention`.
+
+  Args:
+    kind: see `AttentionWeights`.
+    weights: the equation of the weights, computed only if they are recorded.
+  """
+  if (found := _recorded.get()) is not None:
+    a_BHTS = weights()
+    found.append(AttentionWeights(kind, a_BHTS if a_BHTS.ndim == 4 else a_BHTS[:, None]))
 
 
 class Rows(NamedTuple):
@@ -158,7 +205,7 @@ class Model:
     rows: (cfg, batch) -> {table: ids that the batch reads} of tables that only plain SGD updates row by row, see
       lmx/engine/sparse_step.py.
     pool: (params, first_BD) -> summary of a row from its first token. A model with it reads packed documents.
-    attention: (cfg, params, batch) -> attention weights, for pictures.
+    attention: (cfg, params, batch) -> attention weights of an image model, for pictures.
     readouts: (cfg, params, features) -> inputs of the classifiers after every layer; `readout_nll`, their losses.
   """
 
@@ -248,6 +295,17 @@ class Model:
   def fused_updates(self, cfg: Any, batch: Batch) -> Callable[..., Any] | None:
     """Return the function that applies all updates of a batch of `rows` at once; None if this machine has none."""
     return None
+
+  def attention_weights(self, cfg: Any, params: Params, batch: Batch, state: State = ()) -> list[AttentionWeights]:
+    """Return the attention weights of every layer, in the order of computation; [] without attention.
+
+    Equations compute them, never kernels, without dropout. For a few rows, because a layer has B H T S weights.
+    """
+    plain = {'scan': False, 'remat': 'none'}  # a recomputed layer would be traced
+    plain = {name: value for name, value in plain.items() if isinstance(getattr(cfg, name, None), type(value))}
+    with placement.scope(None), recording_attention() as found:
+      self.apply(dataclasses.replace(cfg, **plain), params, batch, state)
+    return found
 
   def begin(self, cfg: Any, params: Params, batch: Batch, length: int) -> State:
     """Return the state of a decoder after the source, with a cache of `length` positions."""

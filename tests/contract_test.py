@@ -117,6 +117,18 @@ def only(*names: str) -> pytest.MarkDecorator:
 
 few_models = only(*FEW)
 fewer_models = only('rnn_lm', 'gpt2', 'bahdanau')  # the blocks of bert are those of gpt2
+ATTENTION = {  # (kind, queries, keys) of the layers that attend, at the size for tests; M + T keys with a memory
+  **dict.fromkeys(('bert', 'character_transformer', 'gpt', 'gpt2', 'quaternion_text'), [('self', T, T)] * 2),
+  **dict.fromkeys(('self_attention', 'sparse_transformer'), [('self', T, T)] * 2),
+  **dict.fromkeys(('bahdanau', 'luong'), [('cross', T, S)]),
+  **dict.fromkeys(('quaternion_transformer', 'transformer'), [('self', S, S), ('self', T, T), ('cross', T, S)]),
+  'bidaf': [('cross', T, S), ('self', T, T)],
+  'esim': [('cross', T, T)],  # both directions, as neighbouring rows
+  'glue_bilstm': [('cross', T, S), ('cross', S, T)],
+  'bcn': [('cross', T, T)],  # the text itself
+  'memory_compressed': [('self', T, T), ('self', T, 1 + T // 3), ('self', T, T)],
+  **{name: [('self', T, T + registry.config(name, 'tiny').M)] * 2 for name in ('transformer_xl', 'xlnet')},
+}
 # Slow, as their rows, masks and caches are those of another model: of esim, bahdanau, gpt2 or transformer.
 ALIKE = (
   'bcn',
@@ -395,6 +407,23 @@ def test_layers_are_returned_only_on_request(name):
   model, cfg = registry.get(name), config(name)
   apply = functools.partial(model.apply, cfg)
   assert jax.eval_shape(apply, params_of(name), given(name, batch_of(cfg)), state_of(name))[0].layers is None
+
+
+@every_kind
+def test_attention_weights_have_one_array_per_layer(name):
+  model, fast = registry.get(name), {'scan': (False, True), 'remat': ('none', 'full')}
+  on = {f: value for f, (default, value) in fast.items() if getattr(config(name), f, None) is default}
+  cfg, batch = config(name, **on), given(name, batch_of(config(name)))
+  state, kinds = () if model.READS == 'source' else state_of(name), []
+
+  def arrays(params):
+    found = model.attention_weights(cfg, params, batch, state)
+    kinds.extend(one.kind for one in found)
+    return [one.weights_BHTS for one in found]
+
+  found = jax.eval_shape(arrays, params_of(name))
+  assert [(kind, *x.shape[2:]) for kind, x in zip(kinds, found, strict=True)] == ATTENTION.get(name, [])
+  assert {x.dtype for x in found} <= {np.dtype('float32')}
 
 
 @few_models

@@ -27,7 +27,7 @@ from lmx.layers.transformer import SelfAttention
 from lmx.ops import attention
 from lmx.ops.masks import AttentionMask
 from lmx.ops.patterns import Compressed
-from lmx.types import Array
+from lmx.types import Array, record_attention
 
 
 class LocalAttention(SelfAttention):
@@ -49,6 +49,9 @@ class LocalAttention(SelfAttention):
       mask = AttentionMask(position_BT, position_BT // W, block_BS)
       o_BTHK = attend(q_BTHK, *cache, mask)
     else:  # padding is on the right, so no real token attends to it
+      block_1T = jnp.arange(T)[None] // W
+      block_mask = AttentionMask(None, block_1T, block_1T)
+      record_attention('self', lambda: attention.probabilities(q_BTHK, k_BSHK, block_mask, self.causal))
       blocks = -(-T // W)
       width = T if blocks == 1 else W
       pad = lambda x_BTHK: jnp.pad(x_BTHK, ((0, 0), (0, blocks * width - T), (0, 0), (0, 0)))
@@ -107,6 +110,7 @@ class CompressedAttention(SelfAttention):
       k_BSHK, v_BSHK = kv_BSCHK[:, :, 0], kv_BSCHK[:, :, 1]
     # Block j - 1 is in slot j; it ends before t if j R <= t.
     mask = AttentionMask(position_BT if cache is not None else None, pattern=Compressed(R))
+    record_attention('self', lambda: attention.probabilities(q_BTHK, k_BSHK, mask, causal=True))
     o_BTHK = attention.attend(q_BTHK, k_BSHK, v_BSHK, mask, causal=True, backend=self.backend, rate=self.rate, key=key)
     return self.project((H, K), (D,), residual=True, name='out')(o_BTHK), cache
 

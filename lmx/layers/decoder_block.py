@@ -34,6 +34,8 @@ class Source(NamedTuple):
 class CrossAttention(SelfAttention):
   """Multi-head attention to a source: kernels q (D, H, K), kv (D, 2, H, K) of keys and values, and out (H, K, D)."""
 
+  kind = 'cross'
+
   @nn.compact
   def __call__(self, x_BTD: Array, source: Source, key: Array | None) -> Array:  # type: ignore[override]
     q_BTHK = constrain(self.project_q(x_BTD), 'BTHK')
@@ -94,9 +96,3 @@ def source_keys(block: DecoderBlock, params: Params, source_BSD: Array) -> Cache
   """Return the keys and values of a block for the encoder's output, each (B, S, H, K)."""
   cross: Any = block.cross
   return cross.source_keys(params['cross'], source_BSD)
-
-
-def attention_weights(block: nn.Module, params: Params, *inputs: Any, **source: Any) -> dict[str, Array]:
-  """Return the attention probabilities of a block's heads, 'attention' and 'cross', each (B, H, T, S) float32."""
-  _, sown = block.apply({'params': params}, *inputs, **source, mutable=['alignment'])
-  return {part: weights['a_BHTS'][0] for part, weights in sown['alignment'].items()}

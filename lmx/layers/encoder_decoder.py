@@ -10,7 +10,6 @@ Axes: S tokens of the source.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ from lmx.layers.block import Block
 from lmx.layers.decoder_block import DecoderBlock, Source
 from lmx.ops import dropout, masks
 from lmx.ops.rematerialisation import Policy
-from lmx.types import Array, Batch, Features, Params, State
+from lmx.types import Array, Batch, Features, Params, State, recording_attention
 
 
 class Net(NamedTuple):
@@ -261,40 +260,10 @@ def alignment(net: Net, params: Params, batch: Batch, layer: int) -> Array:
   hidden = apply(net, params, batch, (), None, True)[0].layers or ()
   layer = range(net.layers[1])[layer]
   mask = _source_mask(batch.get('source_valid_BS'), batch['tokens_BT'].shape[1])
-  source = Source(encode(net, params, batch), mask)
-  run = functools.partial(decoder_block.attention_weights, net.decoder, net.params(params, True)[layer])
-  return jnp.mean(run(hidden[layer], masks.from_batch(batch), source=source)['cross'], axis=1)
-
-
-def attention(net: Net, params: Params, batch: Batch) -> dict[str, Array]:
-  """Return the attention probabilities of every head of every layer, in float32.
-
-  Args:
-    net: description of the model.
-    params: from `init`.
-    batch: tokens_BT; valid_BT, source_BS and source_valid_BS (optional), as for `apply` without a state.
-
-  Returns:
-    {'encoder_NBHSS': source self-attention, 'decoder_NBHTT': target self-attention, 'cross_NBHTS': target to source},
-    where N are the layers of the encoder or of the decoder; each row sums to 1 over the unmasked keys.
-  """
-  source_BSD, encoder_hidden = _encode(net, params, batch, None)
-  encoder = [
-    decoder_block.attention_weights(net.encoder, layer, x_BSD, _encoder_mask(batch))['attention']
-    for layer, x_BSD in zip(net.params(params, False), encoder_hidden[:-1], strict=True)
-  ]
-  decoder_hidden = apply(net, params, batch, (), None, True)[0].layers or ()
-  mask = _source_mask(batch.get('source_valid_BS'), batch['tokens_BT'].shape[1])
-  source = Source(source_BSD, mask)
-  decoder = [
-    decoder_block.attention_weights(net.decoder, layer, x_BTD, masks.from_batch(batch), source=source)
-    for layer, x_BTD in zip(net.params(params, True), decoder_hidden[:-1], strict=True)
-  ]
-  return {
-    'encoder_NBHSS': jnp.stack(encoder),
-    'decoder_NBHTT': jnp.stack([probabilities['attention'] for probabilities in decoder]),
-    'cross_NBHTS': jnp.stack([probabilities['cross'] for probabilities in decoder]),
-  }
+  own, source = {'params': net.params(params, True)[layer]}, Source(encode(net, params, batch), mask)
+  with recording_attention() as weights:
+    net.decoder.apply(own, hidden[layer], masks.from_batch(batch), source=source)
+  return jnp.mean(weights[-1].weights_BHTS, axis=1)  # cross-attention comes after self-attention
 
 
 def depth(net: Net, path: tuple[str, ...]) -> int:

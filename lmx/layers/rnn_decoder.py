@@ -26,7 +26,7 @@ from lmx.layers import rnn_attention, rnn_cell, rnn_translation
 from lmx.layers.rnn_cell import Dot
 from lmx.ops import recurrent_scan, rnn
 from lmx.ops.dropout import dropout
-from lmx.types import Array, Batch, Features, Params, State
+from lmx.types import Array, Batch, Features, Params, State, is_recording_attention, record_attention
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,14 +237,15 @@ def run(
   carry = {name: state[name] for name in ('layers', 'attentional_BD') if name in state}
   body = functools.partial(_body, cfg, _output_names(cfg, outputs))
   end, y = recurrent_scan.scan(body, matrices, shared, carry, x_TBG, fixed=(constant, now), dtype=cfg.dtype)
+  record_attention('cross', lambda: y['alignment'].swapaxes(0, 1))
   return {**state, **end, 'position_B': state['position_B'] + jnp.sum(target.steps_TB, axis=0)}, y
 
 
 def _output_names(cfg: Config, outputs: Sequence[str]) -> tuple[str, ...]:
-  """Add the outputs that hard attention and the penalty need."""
+  """Add the outputs that hard attention, the penalty and recorded attention need."""
   names = set(outputs)
   if cfg.reading == 'hard':
     names |= {'alignment', 'choice'}
-  if cfg.doubly_stochastic > 0:
+  if cfg.doubly_stochastic > 0 or is_recording_attention():
     names.add('alignment')
   return tuple(sorted(names))

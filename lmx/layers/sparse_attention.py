@@ -18,7 +18,7 @@ from lmx.layers.transformer import SelfAttention
 from lmx.ops import sparse_attention
 from lmx.ops.masks import AttentionMask
 from lmx.ops.sparse_attention import Part, Plan
-from lmx.types import Array
+from lmx.types import Array, record_attention
 
 
 class SparseAttention(SelfAttention):
@@ -39,7 +39,14 @@ class SparseAttention(SelfAttention):
       o_BTHK = attend_cached(q_BTHK, *cache, position_BT, self.plan)
     else:
       o_BTHK = sparse_attention.attend(q_BTHK, k_BTHK, v_BTHK, mask, self.plan, self.backend)
+      record_attention('self', lambda: weights(q_BTHK, k_BTHK, mask, self.plan))
     return self.project((H, K), (D,), residual=True, name='out')(o_BTHK), cache
+
+
+def weights(q_BTHK: Array, k_BTHK: Array, mask: AttentionMask, plan: Plan) -> Array:
+  """Return the weights of all keys for each query, (B, H, T, T) float32: the attention of one-hot values."""
+  one_hot_BTHT = jnp.broadcast_to(jnp.eye(q_BTHK.shape[1])[:, None], (*q_BTHK.shape[:3], q_BTHK.shape[1]))
+  return sparse_attention.attend(q_BTHK, k_BTHK, one_hot_BTHT, mask, plan).transpose(0, 2, 1, 3)
 
 
 def attend_cached(q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, position_BT: Array, plan: Plan) -> Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from lmx.layers.masked_softmax import masked_softmax
-from lmx.types import Array
+from lmx.types import Array, record_attention
 
 
 def context(x_BTD: Array, y_BSD: Array, valid_BS: Array) -> Array:
@@ -24,4 +24,5 @@ def context(x_BTD: Array, y_BSD: Array, valid_BS: Array) -> Array:
   dtype = jnp.promote_types(x_BTD.dtype, jnp.float32)
   scores_BTS = jnp.einsum('BTD,BSD->BTS', x_BTD, y_BSD, preferred_element_type=dtype)
   weights_BTS = masked_softmax(scores_BTS, jnp.broadcast_to(valid_BS[:, None], scores_BTS.shape))
+  record_attention('cross', lambda: weights_BTS)
   return jnp.einsum('BTS,BSD->BTD', weights_BTS.astype(y_BSD.dtype), y_BSD)

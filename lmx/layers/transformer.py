@@ -24,7 +24,7 @@ from lmx.layers.kv_cache import Cache
 from lmx.ops import attention, dense, dropout, layer_loop, rematerialisation
 from lmx.ops.masks import AttentionMask
 from lmx.placement import constrain
-from lmx.types import Array, Params
+from lmx.types import Array, Params, record_attention
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,6 +150,7 @@ class SelfAttention(nn.Module):
   rate: float = 0.0
   bias: bool = True
   dtype: str = 'float32'
+  kind = 'self'  # of `AttentionWeights`
 
   @nn.compact
   def __call__(
@@ -173,11 +174,10 @@ class SelfAttention(nn.Module):
     return Projection(inputs, outputs, self.kernel_init, bias=self.bias, dtype=self.dtype, **fields)
 
   def attend(self, q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, mask: AttentionMask, key: Array | None) -> Array:
-    """Return attention and its output projection, (B, T, D); sows the probabilities where 'alignment' is mutable."""
+    """Return attention and its output projection, (B, T, D)."""
     H, K = v_BSHK.shape[2:]
     q, k, v = self.views(q_BTHK, k_BSHK, v_BSHK)
-    if self.is_mutable_collection('alignment'):
-      self.sow('alignment', 'a_BHTS', attention.probabilities(q, k, mask, self.causal))
+    record_attention(self.kind, lambda: attention.probabilities(q, k, mask, self.causal))
     o_BTHK = attention.attend(q, k, v, mask, causal=self.causal, backend=self.backend, rate=self.rate, key=key)
     o_BTHK = constrain(o_BTHK.reshape(*q_BTHK.shape[:3], K), 'BTHK')
     return self.project((H, K), (H * K,), residual=True, name='out')(o_BTHK)

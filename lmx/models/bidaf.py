@@ -54,7 +54,7 @@ from lmx.layers.locked_dropout import locked_dropout
 from lmx.layers.masked_softmax import masked_softmax
 from lmx.ops.dense import einsum
 from lmx.ops.dropout import dropout, split
-from lmx.types import Array, Batch, Features, Params, State
+from lmx.types import Array, Batch, Features, Params, State, record_attention
 
 CAUSAL = False
 OBJECTIVE = 'span'
@@ -205,6 +205,7 @@ def attention_flow(params: Params, h_BTD: Array, u_BSD: Array, valid_BT: Array, 
   """Return [h; a; h (.) a; h (.) c] of the module's docstring (Seo et al., equations 1 to 4), (B, T, 4 D)."""
   scores_BTS = scores(params, h_BTD, u_BSD)
   p_BTS = masked_softmax(scores_BTS, jnp.broadcast_to(valid_BS[:, None], scores_BTS.shape))
+  record_attention('cross', lambda: p_BTS)
   a_BTD = einsum('BTS,BSD->BTD', p_BTS.astype(u_BSD.dtype), u_BSD).astype(h_BTD.dtype)
   best_BT = jnp.max(jnp.where(valid_BS[:, None], scores_BTS, NEVER), axis=2)
   c_BD = einsum('BT,BTD->BD', masked_softmax(best_BT, valid_BT).astype(h_BTD.dtype), h_BTD).astype(h_BTD.dtype)
@@ -219,6 +220,7 @@ def self_attention(params: Params, x_BTD: Array, valid_BT: Array) -> Array:
   """
   others_BTS = valid_BT[:, None] & ~jnp.eye(x_BTD.shape[1], dtype=bool)
   p_BTS = _softmax_with_null(scores(params['attention'], x_BTD, x_BTD), others_BTS, params.get('nothing'))
+  record_attention('self', lambda: p_BTS)
   a_BTD = einsum('BTS,BSD->BTD', p_BTS.astype(x_BTD.dtype), x_BTD).astype(x_BTD.dtype)
   return jnp.concatenate([a_BTD, x_BTD, x_BTD * a_BTD], -1)
 

@@ -32,13 +32,13 @@ import jax.numpy as jnp
 
 from lmx import layout
 from lmx.errors import InputError, check_choice, check_least, check_range
-from lmx.layers import decoder_block, embedding, rnn_attention, sinusoids, transformer
+from lmx.layers import embedding, rnn_attention, sinusoids, transformer
 from lmx.layers.block import Block
 from lmx.layers.transformer import Init, Mlp, Projection
 from lmx.ops import dropout, masks
 from lmx.ops.masks import AttentionMask
 from lmx.placement import constrain
-from lmx.types import Array, Batch, Features, Params, State
+from lmx.types import Array, Batch, Features, Params, State, record_attention
 
 CAUSAL = False
 OBJECTIVE = 'tag'
@@ -119,8 +119,7 @@ class ScoredAttention(nn.Module):
       query_BTD = self.project(bias=False, name='project_query')(x_BTD)
       keys_BSD = self.project(bias=False, name='project_key')(x_BTD)
     a_BTS = constrain(self.weights(query_BTD, keys_BSD, valid_BS), 'BTS')
-    if self.is_mutable_collection('alignment'):
-      self.sow('alignment', 'a_BHTS', a_BTS[:, None])
+    record_attention('self', lambda: a_BTS)
     a_BTS = dropout.dropout(a_BTS, self.cfg.dropout_attention, key)
     context_BTD = jnp.einsum('BTS,BSD->BTD', a_BTS.astype(self.cfg.dtype), x_BTD)
     return self.project(residual=True, name='out')(context_BTD), cache
@@ -197,13 +196,3 @@ def apply(
     key=layers_key,
   )
   return Features(x_BTD, layers=hidden if all_layers else None), state
-
-
-def attention(cfg: Config, params: Params, batch: Batch) -> Array:
-  """Return the attention weights of every layer, (N, B, T, S) float32, for pictures; the batch is that of `apply`."""
-  hidden = apply(cfg, params, batch, (), all_layers=True)[0].layers or ()
-  weights = [
-    decoder_block.attention_weights(_block(cfg), layer, x_BTD, _mask(batch))['attention'][:, 0]
-    for layer, x_BTD in zip(layout.layers(params, range(cfg.N)), hidden[:-1], strict=True)
-  ]
-  return jnp.stack(weights)

@@ -233,11 +233,6 @@ def alignment(cfg: Config, params: Params, batch: Batch, *, layer: int = -1) -> 
   return encoder_decoder.alignment(_net(cfg), params, batch, layer)
 
 
-def attention(cfg: Config, params: Params, batch: Batch) -> dict[str, Array]:
-  """Return the attention of every head of every layer; see `encoder_decoder.attention`."""
-  return encoder_decoder.attention(_net(cfg), params, batch)
-
-
 def _output(params: Params) -> tuple[Array, Array | None]:
   """Return the output's matrix (V, D), and its bias if it has one."""
   output = params.get('output', {})

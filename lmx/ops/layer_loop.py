@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from lmx import placement
 from lmx.layout import Stacked
 from lmx.ops import rematerialisation
-from lmx.types import Array, Params
+from lmx.types import Array, Params, is_recording_attention
 
 
 @functools.partial(placement.jit, static=1)
@@ -24,9 +24,14 @@ def init(module: Any, key: Array, *inputs: Any, **named: Any) -> Params:
   return module.init(key, *inputs, **named)['params']
 
 
-@functools.partial(placement.jit, static=1)
 def apply(module: Any, params: Params, *inputs: Any, **named: Any) -> Any:
-  """Apply a Linen module."""
+  """Apply a Linen module, in the caller's trace if attention is recorded."""
+  run = _apply.__wrapped__ if is_recording_attention() else _apply  # type: ignore[attr-defined]
+  return run(module, params, *inputs, **named)
+
+
+@functools.partial(placement.jit, static=1)
+def _apply(module: Any, params: Params, *inputs: Any, **named: Any) -> Any:
   return module.apply({'params': params}, *inputs, **named)
 
 

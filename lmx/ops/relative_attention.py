@@ -21,7 +21,7 @@ from lmx.ops import dropout
 from lmx.ops.dense import add, dot, einsum
 from lmx.ops.operation import Operation
 from lmx.ops.visible import MASKED, Segments, Visible
-from lmx.types import Array
+from lmx.types import Array, record_attention
 
 # Implementations, see lmx/kernels/relative_attention.py; 'xla' is the equation.
 BACKENDS = ('auto', 'xla', 'blocked', 'rows', 'scan')
@@ -145,6 +145,7 @@ def weighted_values(
   p_BHTS = jax.nn.softmax(scores_BHTS, axis=-1)
   if mask_BTS is not None and empty_rows:
     p_BHTS = jnp.where(mask_BTS[:, None], p_BHTS, 0.0)
+  record_attention('self', lambda: p_BHTS)
   p_BHTS = dropout.dropout(p_BHTS, rate, key)
   return jnp.einsum('BHTS,BSHK->BTHK', p_BHTS.astype(value_BSHK.dtype), value_BSHK)
 

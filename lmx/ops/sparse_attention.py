@@ -117,13 +117,13 @@ def attend_heads(
 ) -> Array:
   """Compute `attend` of the given heads, whose sets are not 'heads'."""
   del backend
-  B, T, H, K = q_BTHK.shape
+  B, T, H, _ = q_BTHK.shape
   q, k, v = (to_blocks(x, plan.stride) for x in (q_BTHK, k_BTHK, v_BTHK))
   groups = None
   if mask.query_group_BT is not None and mask.key_group_BS is not None:
     groups = to_blocks(mask.query_group_BT, plan.stride), to_blocks(mask.key_group_BS, plan.stride, masks.PADDING)
   o_BJQHK = softmax(q, _parts(k, v, groups, plan, heads))
-  return o_BJQHK.reshape(B, -1, H, K)[:, :T]
+  return o_BJQHK.reshape(B, -1, H, v_BTHK.shape[-1])[:, :T]
 
 
 def to_blocks(x: Array, l: int, fill: int = 0) -> Array:
@@ -217,7 +217,7 @@ def softmax(q_BJQHK: Array, parts: list[Part]) -> Array:
     hidden.append(mask)
   tops = [turn(jnp.max(a, axis=-1), axes) for a, axes in zip(scores, rows, strict=True)]
   top_BHJQ = jax.lax.stop_gradient(jnp.max(jnp.stack(tops), axis=0))
-  total_BHJQ, o_BJQHK = jnp.zeros_like(top_BHJQ), jnp.zeros(q_BJQHK.shape, jnp.float32)
+  total_BHJQ, o_BJQHK = jnp.zeros_like(top_BHJQ), jnp.float32(0)
   for part, axes, a, mask in zip(parts, rows, scores, hidden, strict=True):
     e = jnp.where(mask, jnp.exp(a - turn(top_BHJQ, axes)[..., None]), 0.0)
     total_BHJQ = total_BHJQ + turn(jnp.sum(e, axis=-1), axes)

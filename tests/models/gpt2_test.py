@@ -47,6 +47,25 @@ def test_matches_reference_padded_rows_too(attention):
     np.testing.assert_allclose(found[b], expected, rtol=1e-5, atol=1e-5)
 
 
+def test_attention_weights_of_the_first_layer_match_its_queries_and_keys():
+  cfg = config(dropout_attention=0.5, attention='blocked')
+  params, tokens_BT = params_of(cfg), tokens(cfg)
+  found = gpt2.attention_weights(cfg, params, {'tokens_BT': tokens_BT})
+  layer, (D, H) = params['layer_00'], (cfg.D, cfg.H)
+  x_BTD = params['embed']['tokens'][tokens_BT] + params['embed']['positions'][:T]
+  centred_BTD = x_BTD - x_BTD.mean(-1, keepdims=True)
+  normal_BTD = centred_BTD / np.sqrt((centred_BTD**2).mean(-1, keepdims=True) + cfg.eps)
+  normal_BTD = normal_BTD * layer['norm_1']['scale'] + layer['norm_1']['bias']
+  qkv = layer['attention']['qkv']
+  q_BTHK, k_BTHK, _ = (np.einsum('BTD,DCHK->CBTHK', normal_BTD, qkv['kernel']) + qkv['bias'][:, None, None]).astype(
+    float
+  )
+  scores_BHTS = np.einsum('BTHK,BSHK->BHTS', q_BTHK, k_BTHK) / np.sqrt(D // H)
+  e_BHTS = np.exp(scores_BHTS - scores_BHTS.max(-1, keepdims=True)) * np.tri(T)
+  assert [one.kind for one in found] == ['self'] * cfg.N
+  np.testing.assert_allclose(found[0].weights_BHTS, e_BHTS / e_BHTS.sum(-1, keepdims=True), rtol=1e-4, atol=1e-6)
+
+
 def test_model_without_biases_is_that_with_zeros():
   cfg = config(bias=False)
   params = params_of(cfg)

@@ -35,7 +35,9 @@ def exact(tree):
 
 @functools.partial(jax.jit, static_argnums=0)
 def outputs(cfg, params, batch):
-  return self_attention.apply(cfg, params, batch, ())[0].last_BTD, self_attention.attention(cfg, params, batch)
+  weights = self_attention.attention_weights(cfg, params, batch)
+  a_NBTS = jnp.stack([one.weights_BHTS[:, 0] for one in weights])
+  return self_attention.apply(cfg, params, batch, ())[0].last_BTD, a_NBTS
 
 
 @pytest.mark.parametrize(

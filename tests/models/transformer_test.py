@@ -64,7 +64,9 @@ def outputs(case):
     assert state == ()
     align = functools.partial(transformer.alignment, cfg, params, batch)
     alignments = [align(layer=i) for i in range(cfg.decoder_layers)]
-    found = {'alignments': alignments, 'alignment': align(), 'attention': transformer.attention(cfg, params, batch)}
+    weights = transformer.attention_weights(cfg, params, batch)
+    found = {'alignments': alignments, 'alignment': align(), 'weights': [one.weights_BHTS for one in weights]}
+    assert [one.kind for one in weights] == ['self', 'self', *['self', 'cross'] * 2]
     return {'logits': transformer.logits(cfg, params, features), **found}
 
   return cfg, batch, jax.device_get(run(params_of(cfg)))
@@ -104,11 +106,10 @@ def test_attention_matches_every_head_of_the_reference(case, monkeypatch):
   for b in range(B):
     seen.clear()
     restated(cfg, batch, b)
-    p = [p_HTS for _, p_HTS in seen]  # the encoder's layers, then of each of the decoder's the target and the source
-    for name, expected in (('encoder_NBHSS', p[:2]), ('decoder_NBHTT', p[2::2]), ('cross_NBHTS', p[3::2])):
-      p_NBHTS = found['attention'][name]
-      assert p_NBHTS.shape[:3] == (2, B, cfg.H) and p_NBHTS.dtype == np.float32
-      np.testing.assert_allclose(p_NBHTS[:, b], np.stack(expected), rtol=1e-5, atol=1e-5)
+    # The encoder's layers, then of each of the decoder's the target and the source.
+    for a_BHTS, (_, expected_HTS) in zip(found['weights'], seen, strict=True):
+      assert a_BHTS.shape[:2] == (B, cfg.H) and a_BHTS.dtype == np.float32
+      np.testing.assert_allclose(a_BHTS[b], expected_HTS, rtol=1e-5, atol=1e-5)
 
 
 def test_layouts_of_the_positions():
