@@ -96,6 +96,7 @@ def make_train_step(
   total_steps: int = 0,
   reduction: Reduction | None = None,
   read_rows: Callable[[Batch, Array], Mapping[str, Array]] | None = None,
+  by_group: Callable[[Params, Array, Array], dict[str, Array]] | None = None,
 ) -> TrainStep:
   """Return `train_step(state, model_state, batch, key, *, axis=None) -> (state, model_state, metrics)`.
 
@@ -118,9 +119,11 @@ def make_train_step(
     total_steps: number of updates of the run, for an objective whose loss depends on it (`PROGRESS`).
     reduction: the reduction of gradients over devices, from `Engine.reduction`.
     read_rows: function of (batch, key) to the ids of the only rows to update (lmx/engine/table_rows.py); None: all.
+    by_group: metrics of each group of parameters, from `optim.build.metrics_by_group`; None: none.
 
   Returns:
-    The step. Its metrics are 'loss', 'grad_norm' (before clipping), 'lr', 'finite' (bool) and the objective's pairs.
+    The step. Its metrics are 'loss', 'grad_norm' (before clipping), 'lr', 'finite' (bool), those `by_group` and the
+    objective's pairs.
   """
   parts, (place, by_device, dtype) = (model, model_cfg, objective, objective_cfg), reduction or Reduction()
 
@@ -146,6 +149,7 @@ def make_train_step(
     grads, loss, metrics, new_model_state, statistics = reduce(state.params, state.step, key, batch, model_state)
     finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm := optax.tree.norm(grads))
     metrics |= {'loss': loss, 'grad_norm': grad_norm, 'finite': finite, 'lr': rate(state.step) * state.lr_scale}
+    metrics |= by_group(grads, state.step, metrics['lr']) if by_group else {}
     update = lambda state: _update(state, grads, statistics, tx, ema, batch.get('rate_B'), lag)
     new, new_model_state = _if(finite, update, state), _where(finite, new_model_state, model_state)
     return write(new.replace(step=state.step + 1)), new_model_state, metrics

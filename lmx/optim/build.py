@@ -8,6 +8,7 @@ step, so a resumed or partly skipped run cannot drift from its schedule.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -166,6 +167,49 @@ def make(
   if trained is not None:
     parts.append(unfreeze.without_frozen(group, trained))  # weight decay, too
   return optax.chain(*parts)
+
+
+def metrics_by_group(
+  cfg: Config,
+  params: Params,
+  depth: groups_lib.Depth,
+  n_layers: int,
+  steps_per_epoch: int,
+  layout: Layout | None = None,
+) -> Callable[[Params, Array, Array], dict[str, Array]] | None:
+  """Return the function from (gradient, update, learning rate) to the metrics of each group of parameters.
+
+  A group has one factor of the rate and is unfrozen at once. Its metrics are 'lr_of_<name>', 0 while it is frozen, and
+  'grad_norm_of_<name>', before clipping. Returns None if there is one group. See `make` for the arguments.
+  """
+  form = 'by_depth' if cfg.layer_decay_form == 'as_released' else cfg.layer_decay_form
+  decay = 1.0 if cfg.layer_decay_form == 'as_released' else cfg.layer_decay
+  powers = groups_lib.exponents(form, params, depth, n_layers)
+  rates, _ = groups_lib.multipliers(cfg.groups, decay, powers, params)
+  trained = _trained_groups(cfg, steps_per_epoch)
+  order = jax.tree.map(lambda _: 0, params)
+  if trained is not None:
+    order = unfreeze.groups(params, depth, n_layers, groups_lib.top(cfg.layer_decay_form, params, depth, n_layers))
+  kinds = jax.tree.map(lambda number, rate: (number, -rate), order, rates)
+  is_kind = lambda x: isinstance(x, tuple)
+  every = sorted(set(jax.tree.leaves(kinds, is_leaf=is_kind)))
+  if len(every) == 1:
+    return None
+  indices = jax.tree.map(every.index, kinds, is_leaf=is_kind)
+  names = groups_lib.names(indices, len(every))
+  indices = indices if layout is None else layout.factors(indices)
+
+  def metrics(grads: Params, step: Array, rate: Array) -> dict[str, Array]:
+    square = lambda g, i: jnp.sum(jnp.square(g.astype(jnp.float32)), axis=tuple(range(np.ndim(i), g.ndim)))
+    squares = jax.tree.leaves(jax.tree.map(square, grads, indices))
+    found: dict[str, Array] = {}
+    for i, (name, (number, factor)) in enumerate(zip(names, every, strict=True)):
+      parts = [jnp.sum(s * (np.asarray(n) == i)) for s, n in zip(squares, jax.tree.leaves(indices), strict=True)]
+      is_trained = 1.0 if trained is None else unfreeze.is_trained(number, trained(step))
+      found |= {f'lr_of_{name}': rate * -factor * is_trained, f'grad_norm_of_{name}': jnp.sqrt(sum(parts))}
+    return found
+
+  return metrics
 
 
 def _moments(cfg: Config, eps: float) -> optax.GradientTransformation | None:

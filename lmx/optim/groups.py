@@ -97,6 +97,20 @@ def exponents(form: str, params: Params, depth: Depth, n_layers: int) -> Params:
   return jax.tree_util.tree_map_with_path(power, params)
 
 
+def names(indices: Params, count: int) -> list[str]:
+  """Return the name of each group, from a tree of its index for each parameter: the parts of the model that it has.
+
+  Of more than three parts, and where another group has the same, it is 'group_' and the index.
+  """
+  parts: list[dict[str, None]] = [{} for _ in range(count)]
+  for path, i in jax.tree_util.tree_leaves_with_path(indices):
+    first, *rest = path_of(path)
+    parts[i][rest[0] if first == 'model' else first] = None
+  found = ['_and_'.join(part) for part in parts]
+  distinct = [len(part) <= 3 and found.count(name) == 1 for name, part in zip(found, parts, strict=True)]
+  return [name if clear else f'group_{i}' for i, (name, clear) in enumerate(zip(found, distinct, strict=True))]
+
+
 def multipliers(groups: Sequence[Group], layer_decay: float, powers: Params, params: Params) -> tuple[Params, Params]:
   """Return two trees of floats shaped like `params`: factors of the rate and of the weight decay.
 

@@ -105,16 +105,16 @@ def by_group(
     count, states = trained(step), []
     for n, one, old in zip(numbers, inner, state, strict=True):
       updates, new = one.update(updates, old, params)
-      states.append(jax.tree.map(lambda a, b, n=n: jnp.where(_is_trained(n, count), a, b), new, old))
+      states.append(jax.tree.map(lambda a, b, n=n: jnp.where(is_trained(n, count), a, b), new, old))
     return _zero_frozen(updates, group, count), tuple(states)
 
   return optax.GradientTransformationExtraArgs(lambda params: tuple(one.init(params) for one in inner), update)
 
 
-def _is_trained(group: int, count: Array) -> Array:
+def is_trained(group: int, count: Array) -> Array:
   """Return True if an update that trains `count` groups, or only group -count - 1, trains `group`."""
   return jnp.where(count < 0, group == -count - 1, group < count)
 
 
 def _zero_frozen(updates: Params, group: Params, count: Array) -> Params:
-  return jax.tree.map(lambda u, g: jnp.where(_is_trained(g, count), u, jnp.zeros_like(u)), updates, group)
+  return jax.tree.map(lambda u, g: jnp.where(is_trained(g, count), u, jnp.zeros_like(u)), updates, group)

@@ -204,9 +204,8 @@ def build_step(
   key = jax.eval_shape(lambda: jax.random.key(0))
   shapes = jax.eval_shape(functools.partial(init_params, run), key)
   layout = stored_layout(run, shapes)
-  tx = build.make(
-    run.optim, shapes, functools.partial(model.depth, run.model), run.model.N, total_steps, steps_per_epoch, layout
-  )
+  leaves = run.optim, shapes, functools.partial(model.depth, run.model), run.model.N
+  tx = build.make(*leaves, total_steps, steps_per_epoch, layout)
   rate = build.rate(run.optim, total_steps, steps_per_epoch)
   if model.rows is not None and sparse_step.is_sparse(run.optim):
     if run.parallel.reduce_dtype != 'float32':
@@ -226,6 +225,7 @@ def build_step(
       lag=run.optim.asgd_lag,
       total_steps=total_steps,
       reduction=engine.reduction,
+      by_group=build.metrics_by_group(*leaves, steps_per_epoch, layout),
       **_by_row(run, model, objective, microbatches),
     )
   create = functools.partial(_create, run, layout, tx)

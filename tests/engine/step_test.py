@@ -62,6 +62,10 @@ def toy_state(cfg, rows, length=0):
   return {'h_BD': jnp.zeros((rows, D))}
 
 
+def toy_depth(path):
+  return 2 * (path[0] == 'output')
+
+
 TOY = Model()
 vars(TOY).update(init=toy_init, init_state=toy_state, apply=toy_apply, logits=toy_logits, nll=toy_nll)
 
@@ -82,12 +86,14 @@ def batch(step=0):
 class Toy:
   """A compiled step and what it starts from."""
 
-  def __init__(self, dropout=0.0, accumulate=1, engine=None, donate=False, reduction='tokens', **optim):
+  def __init__(
+    self, dropout=0.0, accumulate=1, engine=None, donate=False, reduction='tokens', has_groups=False, **optim
+  ):
     self.cfg = build.Config(**({'optimizer': 'adamw', 'lr': 0.1, 'ema': 0.9} | optim))
     self.model_cfg = ToyConfig(dropout)
     self.engine = engine or sharding.Engine(sharding.Config(data=1), jax.devices()[:1])
     params = {'model': toy_start(), 'objective': {}}
-    self.tx = build.make(self.cfg, params, lambda path: 0, 1, 10, 10)
+    self.tx = build.make(self.cfg, params, toy_depth, 1, 10, 10)
     self.objective = (causal_lm, causal_lm.Config(reduction=reduction))
     create = lambda p: state_lib.create(p, self.tx, averaging.init(p, self.cfg.ema))
     self.state = self.engine.build(create, params)
@@ -100,6 +106,7 @@ class Toy:
       build.rate(self.cfg, 10, 10),
       accumulate=accumulate,
       ema=self.cfg.ema,
+      by_group=build.metrics_by_group(self.cfg, params, toy_depth, 1, 10) if has_groups else None,
     )
     self.step = self.engine.compile_train(step, self.state, donate=donate)
     self.key = self.engine.replicate(TRAIN_KEY)
@@ -153,6 +160,16 @@ def test_one_update_matches_the_mean_loss():
   assert metrics['nll'][1] == np.sum(data['weights_BT'])
   assert bool(metrics['finite']) and int(after.step) == 1
   assert float(jnp.abs(rows['h_BD']).max()) > 0
+
+
+def test_metrics_by_group_change_no_bit():
+  options = dict(dropout=0.5, layer_decay=0.5, layer_decay_form='by_depth_of_biases')
+  without, _, _ = Toy(**options).run(0, 1)
+  found, _, metrics = Toy(has_groups=True, **options).run(0, 1)
+  equal(found, without)
+  of_embed, of_output = metrics['grad_norm_of_embed'], metrics['grad_norm_of_output']
+  np.testing.assert_allclose(np.hypot(of_embed, of_output), metrics['grad_norm'], rtol=1e-6)
+  assert metrics['lr_of_embed'] == 0.25 * metrics['lr'] and metrics['lr_of_output'] == metrics['lr']
 
 
 def test_average_follows_the_parameters():

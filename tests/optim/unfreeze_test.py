@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lmx import layout
 from lmx.errors import InputError
 from lmx.optim import build
 from tests.reference import ulmfit
@@ -166,3 +167,33 @@ def test_rate_of_every_group_and_step(how):
 def test_invalid_config_is_an_input_error(fields, message):
   with pytest.raises(InputError, match=message):
     build.Config(**{'schedule': 'slanted_triangular', **fields})
+
+
+def test_metrics_of_each_group_are_its_rate_and_gradient_norm():
+  cfg = build.Config(optimizer='adam', lr=0.5, schedule='constant', layer_decay=0.5, unfreeze_every=1.0)
+  metrics = build.metrics_by_group(cfg, params(), depth, N, EPOCH)
+  grads, names = params(), ('output_and_objective', 'layer_01', 'layer_00', 'embed')
+  for step in (0, EPOCH):
+    found = jax.jit(metrics)(grads, jnp.int32(step), jnp.float32(0.5))
+    assert {*found} == {f'{metric}_of_{name}' for metric in ('lr', 'grad_norm') for name in names}
+    for group, (name, label) in enumerate(zip(NAMES, names, strict=True)):
+      is_trained = group < 1 + step // EPOCH
+      assert found[f'lr_of_{label}'] == pytest.approx(0.5 * 0.5**group * is_trained)
+      norm = np.sqrt(sum(np.sum(np.square(x)) for x in leaves(grads, name)))
+      np.testing.assert_allclose(found[f'grad_norm_of_{label}'], norm, rtol=1e-6)
+  assert build.metrics_by_group(build.Config(), params(), depth, N, EPOCH) is None
+  groups = (('bias', 1.0, 0.0), ('.*', 1.0, 1.0))  # of the weight decay only
+  assert build.metrics_by_group(build.Config(groups=groups), params(), depth, N, EPOCH) is None
+
+
+def test_metrics_of_groups_are_equal_for_stacked_layers():
+  values = params()
+  values['model'] = {name: values['model'][name] for name in ('embed', 'layer_00', 'layer_01')}
+  stacked = layout.Layout(stacked=True)
+  cfg = build.Config(layer_decay=0.5, layer_decay_form='by_depth_of_biases')
+  plain = build.metrics_by_group(cfg, values, depth, N, EPOCH)(values, jnp.int32(0), jnp.float32(1))
+  other = build.metrics_by_group(cfg, values, depth, N, EPOCH, stacked)
+  found = other(stacked.store(values), jnp.int32(0), jnp.float32(1))
+  assert {*found} == {*plain} and len(plain) == 8
+  for name, value in plain.items():
+    np.testing.assert_allclose(found[name], value, rtol=1e-6, err_msg=name)
