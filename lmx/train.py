@@ -27,7 +27,7 @@ from lmx.config import run_files, schema
 from lmx.data import labels, pipeline
 from lmx.engine import distributed, sharding
 from lmx.errors import NonFiniteLoss
-from lmx.evaluation import evaluate, parts, report
+from lmx.evaluation import evaluate, parts, report, samples
 from lmx.interrupts import Stop
 from lmx.metrics import metric
 from lmx.models import registry
@@ -293,6 +293,8 @@ class Session:
         self._unchecked, self.done = (index, metrics), index + 1
         logger.train(self.done, metrics, stream.wait_seconds)
         score = self._validate(checkpoints, logger) if self._is_validation_due() else None
+        if self.run.samples.every and self.done % self.run.samples.every == 0:
+          self._sample(logger)
         finished, stopping = self.is_finished(), stop.requested(self.done)
         self.progress.seconds = time.monotonic() - started
         planned = score is not None or finished or checkpoints.is_planned(self.done)
@@ -360,6 +362,17 @@ class Session:
       self._reduce_rate(checkpoints, logger)
     return score
 
+  def _sample(self, logger: run_log.Logger) -> None:
+    """Write samples of the current parameters."""
+    self._check_finite()
+    params = self.engine.to_one_device(self._evaluated(self.evaluation_params()))
+    if text := samples.generate_samples(self.run, self.corpus, params, (), self.workdir):
+      logger.samples(text, self.done)
+
+  def _evaluated(self, params: Any) -> Any:
+    """Return parameters in the layout of the model, for evaluation."""
+    return params if self.layout.is_own else self.engine.convert(self.layout.view, params)
+
   def _reduce_rate(self, checkpoints: manager.Checkpoints, logger: run_log.Logger) -> None:
     """Set the rate that the plateau has reduced; with `optim.restore_best` also the best validation's parameters."""
     optim, plateau, best = self.run.optim, self.progress.plateau, self.progress.best_step
@@ -413,8 +426,7 @@ class Session:
     self.restore(checkpoints, run.evaluation.which)
     if note := restore.missing_note(self.workdir, run.evaluation.which, self.done, self.best_by):
       logger.note(note)
-    params, data = self.evaluation_params(), (self.run, self.corpus)
-    params = params if self.layout.is_own else self.engine.convert(self.layout.view, params)
+    params, data = self._evaluated(self.evaluation_params()), (self.run, self.corpus)
     result = report.evaluate_run(*data, params, self.engine, run.evaluation.split, validation_baselines=True)
     averaged = {'averaged_steps': list(self.averaged)} if self.averaged else {}
     metrics = {**result.metrics, 'step': self.done, **trained, **averaged}

@@ -123,7 +123,7 @@ def test_disk_that_fails_during_the_run_is_reported(run, tmp_path, monkeypatch):
 
 
 def test_run_that_ended_while_finishing_is_completed_by_the_next_start(run, tmp_path, monkeypatch):
-  more = ('samples.count=1', 'samples.tokens=2')
+  more = ('samples.count=1', 'samples.tokens=2', 'samples.every=4')
 
   with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt, match='step 8 is saved, the same call resumes'):
     patch.setattr(run_log.Logger, 'results', lambda *_: os.kill(os.getpid(), signal.SIGINT))
@@ -132,7 +132,7 @@ def test_run_that_ended_while_finishing_is_completed_by_the_next_start(run, tmp_
     patch.setattr(run_log.Logger, 'plot', lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     assert run(tmp_path, *more) == 75
   first = samples(tmp_path)
-  assert first and not (tmp_path / 'results.json').exists()
+  assert re.findall('=== step ([0-9]+) ===', first) == ['4', '8'] and not (tmp_path / 'results.json').exists()
   assert run(tmp_path, *more) == 0
   assert samples(tmp_path) == first
   assert json.loads((tmp_path / 'results.json').read_text())['step'] in (4, 8)
@@ -323,6 +323,7 @@ def test_unmeasurable_settings_are_rejected_before_training(run, tmp_path, files
     (BASE, ['samples.tokens=0'], 'samples.tokens: got 0'),
     (BASE, ['samples.top_p=0'], 'samples.top_p: got 0'),
     (BASE, ['samples.temperature=-1.0'], 'samples.temperature: got -1'),
+    (BASE, ['samples.every=2', 'samples.count=0'], 'samples.every: got 2 with samples.count=0'),
     (BASE, ['evaluation.order=0'], 'evaluation.order: got 0'),
     (BASE, ['evaluation.mixture=kneser_ney', 'evaluation.order=10'], 'unknown n-gram model "ikn10"'),
     (BASE, ['data.tokenizer=characters', "samples.prompts=('the','cat \u00df')"], 'samples.prompts: got "cat \u00df"'),

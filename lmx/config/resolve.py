@@ -421,6 +421,8 @@ def _check_measurement(model: str, objective: str, sections: Mapping[str, Any]) 
     check_choice('evaluation.images', evaluation.images, module.EVALUATIONS)
   if evaluation.beam and registry.get(model).READS != 'source':
     raise InputError(f'evaluation.beam: got {evaluation.beam}; expected 0, because {model} reads no source')
+  if (every := sections['samples'].every) and not objectives.get(objective).SAMPLES:
+    raise InputError(f'samples.every: got {every}; expected 0, because objective "{objective}" has no samples')
   if evaluation.save_rows and not objectives.get(objective).ROWS:
     raise InputError(
       f'evaluation.save_rows: got true; expected false, because an evaluation by objective "{objective}" has no rows'

@@ -210,7 +210,7 @@ class Evaluation:
 
 @dataclasses.dataclass(frozen=True)
 class Samples:
-  """Samples generated at the end of a run.
+  """Samples generated at the end of a run and, with `every`, during it.
 
   Attributes:
     prompts: prefixes of the samples, '' being an end-of-text token; for word2vec, words whose neighbours are shown.
@@ -220,6 +220,7 @@ class Samples:
     temperature: divides the logits; 0 is greedy.
     top_k: keep the k most probable tokens; 0 keeps all.
     top_p: keep the most probable tokens up to this mass (Holtzman et al. 2020); 1 keeps all.
+    every: also write samples to samples.txt after every so many updates; 0 writes only the last.
   """
 
   prompts: tuple[str, ...] = ()
@@ -229,8 +230,11 @@ class Samples:
   temperature: float = 0.8
   top_k: int = 0
   top_p: float = 0.95
+  every: int = 0
 
   def __post_init__(self) -> None:
+    if self.every and not self.count:
+      raise InputError(f'samples.every: got {self.every} with samples.count=0; expected 0; set samples.count')
     for name, low, high in (('count', 0, 10_001), ('tokens', 1, 1_000_001)):
       check_range(f'samples.{name}', getattr(self, name), low, high)
     decoding.check_temperature('samples.temperature', self.temperature)

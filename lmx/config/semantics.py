@@ -262,6 +262,7 @@ _LATER: dict[str, Any] = {
   'optim.restore_best': False,
   'optim.stop_lr': 0.0,
   'optim.threshold': 0.0,
+  'samples.every': 0,
   'train.best_by': 'loss',
   'train.patience_form': 'best',
   'train.ties': 'earlier',

@@ -364,9 +364,12 @@ class Logger:
   def samples(self, text: str, step: int | None = None) -> None:
     """Add a text to samples.txt under a header with the step (by default the last one).
 
-    It replaces the texts of this and later steps.
+    It replaces the texts of this and later steps. tokens/s excludes the time of the samples.
     """
     if self.primary:
+      self._write_pending()
+      if self._rate_start is not None:
+        self._rate_start = (self._step, time.monotonic(), self._rate_start[2])
       step = self._step if step is None else step
       _replace(self.workdir / 'samples.txt', self._samples(step - 1) + f'=== step {step} ===\n{text.rstrip()}\n\n')
 
