@@ -1,4 +1,4 @@
-"""Rows of classifiers, multiple choice and cloze questions: label, predicted label and loss."""
+"""Rows of classifiers, multiple choice and cloze questions: label, predicted label, its probability, loss and text."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ from lmx.objectives import classify
 from lmx.prediction import classification
 
 TRUTH = ('label',)
+_MOST_TOKENS, _MOST_CHARACTERS = 100, 300  # of each text, and of a row
 
 
 def collect(subject: Subject, outputs: Sequence[Any]) -> tuple[list[dict[str, Any]], str]:
-  """Return {'row', 'label', 'prediction', 'loss' in nats} of each row; the labels of choices are their indices."""
+  """Return {'row', 'label', 'prediction', 'probability' of the prediction, 'loss' in nats, 'text'} of each row.
+
+  The labels of choices are their indices. The text is the beginning of each text of the row.
+  """
   del outputs
   run, corpus, params, engine, split, _ = subject
   objective = objectives.get(run.objective_name)
@@ -30,10 +34,28 @@ def collect(subject: Subject, outputs: Sequence[Any]) -> tuple[list[dict[str, An
   with np.errstate(divide='ignore'):
     loss_I = -np.log(p_IC[np.arange(len(truth_I)), truth_I])
   rows = [
-    {'row': i, 'label': names[label], 'prediction': names[best], 'loss': float(loss)}
+    {
+      'row': i,
+      'label': names[label],
+      'prediction': names[best],
+      'probability': float(p_IC[i, best]),
+      'loss': float(loss),
+      'text': _text(corpus, split, i, reverse=run.data.reverse),
+    }
     for i, (label, best, loss) in enumerate(zip(truth_I, np.argmax(p_IC, axis=1), loss_I, strict=True))
   ]
   return rows, objective.UNIT
+
+
+def _text(corpus: Any, split: str, row: int, *, reverse: bool) -> str:
+  """Return the beginning of the texts of a row, decoded from its tokens."""
+  count, part, tokenizer = corpus.manifest.get('texts', 1), corpus.split(split), corpus.tokenizer
+  texts = []
+  for begin, end in zip(*(part.offsets[row * count + i :][:count] for i in (0, 1)), strict=True):
+    ids = part.tokens[max(begin, end - _MOST_TOKENS) : end][::-1] if reverse else part.tokens[begin:end][:_MOST_TOKENS]
+    texts.append(tokenizer.decode([int(i) for i in ids if i != tokenizer.eos_id]).strip())
+  text = ' | '.join(texts)
+  return text if len(text) <= _MOST_CHARACTERS else f'{text[:_MOST_CHARACTERS]} ...'
 
 
 def measure(metric: str, rows: Sequence[Row], results: Mapping[str, Any]) -> Measure | None:
