@@ -1,8 +1,12 @@
-"""`lmx report DIR [--output=FILE.html] [--attention="TEXT"]`: a run as one HTML page, DIR/report.html without --output.
+"""`lmx report`: a run as one HTML page, or several runs on one.
 
-The page has curves, results, classes and confusions, samples, config and environment; it opens from the disk and loads
-nothing. It may be written while the run trains. Of an encoder-decoder with attention, --attention translates TEXT with
-the best checkpoint and shows the weights.
+lmx report DIR [--output=FILE.html] [--attention] [--attention="TEXT"] [--words[=A,B]] [--rows=ROWS]
+lmx report DIR DIR .. --output=FILE.html
+
+The page of a run has curves, results, classes and confusions with the misclassified rows, samples, config and
+environment; it opens from the disk and loads nothing. It may be written while the run trains. --attention and --words
+read the best checkpoint: attention weights of a few rows, and nearest neighbours in the embedding table. The page of
+several finished runs has their curves overlaid, their results and the differences of their configs.
 """
 
 from __future__ import annotations
@@ -24,32 +28,93 @@ from lmx.redaction import redact
 DEFAULT = 'report.html'
 _SHOWN = ('loss.png', 'confusion.png')  # which the page draws itself
 _MOST_PICTURES, _MOST_BYTES = 12, 4_000_000
-_SAMPLES = 8  # number of steps with samples
+_SAMPLES = 12  # number of steps with samples
+_ATTENTION_ROWS = 3  # of the evaluated split
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  parser.add_argument('workdir', metavar='DIR', help='work directory of a run, finished or not, or of imported weights')
+  parser.add_argument(
+    'workdirs', metavar='DIR', nargs='+', help='work directory of a run, finished or not, or of imported weights'
+  )
   parser.add_argument('--output', default='', metavar='FILE.html', help=f'page to write (default: DIR/{DEFAULT})')
   parser.add_argument(
-    '--attention', default=[], action='append', metavar='TEXT', help='translate TEXT and show the attention; repeatable'
+    '--attention',
+    default=[],
+    action='append',
+    nargs='?',
+    const='',
+    metavar='TEXT',
+    help='show the attention on TEXT, which an encoder-decoder translates, or without TEXT on rows of the evaluated '
+    'split; repeatable',
+  )
+  parser.add_argument(
+    '--words', nargs='?', const='', metavar='A,B', help='show the nearest words of these, or of frequent words'
+  )
+  parser.add_argument(
+    '--rows', default='', metavar='ROWS', help='folder of lmx evaluate --save_rows=ROWS with the misclassified rows'
   )
 
 
 def run(args: argparse.Namespace) -> int:
   from lmx.config import run_files
 
-  workdir = storage.path('DIR', args.workdir, storage.FOLDER)
+  workdirs = [storage.path('DIR', name, storage.FOLDER) for name in args.workdirs]
+  if len(workdirs) > 1:
+    return _compare(args, workdirs)
+  (workdir,) = workdirs
   run_files.read_config(workdir)  # a missing run is reported before JAX is imported
   from lmx.reporting import html_report
 
   path = storage.path('--output', args.output, storage.FILE) if args.output else workdir / DEFAULT
-  report = read(workdir)
+  report = read(workdir, storage.path('--rows', args.rows, storage.FOLDER) if args.rows else None)
   check_output(path, is_named=bool(args.output))
-  if args.attention:
-    report = report._replace(maps=attention_maps(workdir, args.attention))
+  report = report._replace(**_learned(workdir, args.attention, args.words))
   _write(path, html_report.render(report))
   print(f'wrote {path}: {report.name}, {report.state}')
   return 0
+
+
+def _compare(args: argparse.Namespace, workdirs: Sequence[Any]) -> int:
+  """Write the page of several runs."""
+  from lmx.reporting import html_report
+  from lmx.reporting.html_report import comparison
+
+  for name in ('attention', 'words', 'rows'):
+    if getattr(args, name) not in ([], None, ''):
+      raise InputError(f'--{name}: got it with {len(workdirs)} runs; expected one run; omit it')
+  if not args.output:
+    raise InputError(f'--output: got none with {len(workdirs)} runs; expected a file, such as --output=compare.html')
+  if len(workdirs) > comparison.MOST_RUNS:
+    raise InputError(f'DIR: got {len(workdirs)} runs; expected at most {comparison.MOST_RUNS}; name fewer')
+  if len({*map(str, workdirs)}) < len(workdirs):
+    raise InputError('DIR: got a run twice; expected different runs; name each once')
+  path = storage.path('--output', args.output, storage.FILE)
+  reports = [read(workdir) for workdir in workdirs]
+  for workdir, report in zip(workdirs, reports, strict=True):
+    if not report.results:
+      raise InputError(f'{workdir}: got a run without results ({report.state}); expected a finished run; omit it')
+  check_output(path, is_named=True)
+  _write(path, html_report.compare(reports))
+  print(f'wrote {path}: {", ".join(report.name for report in reports)}')
+  return 0
+
+
+def _learned(workdir: Any, texts: Sequence[str], words: str | None) -> dict[str, Any]:
+  """Return what the page shows of the best checkpoint: attention on texts, and neighbours of words."""
+  if not texts and words is None:
+    return {}
+  from lmx import inference
+  from lmx.evaluation import attention_maps
+  from lmx.prediction import word_neighbours
+
+  loaded = inference.load(workdir)
+  rows = attention_maps.of_split(loaded, _ATTENTION_ROWS) if '' in texts else []
+  given = [text for text in texts if text]
+  rows += attention_maps.of_texts(loaded, given) if given else []
+  if words is None:
+    return {'attention': rows}
+  chosen = list(dict.fromkeys(word.strip() for word in words.split(',') if word.strip()))
+  return {'attention': rows, 'neighbours': word_neighbours.find(loaded, chosen)}
 
 
 def check_output(path: Any, *, is_named: bool) -> None:
@@ -81,8 +146,12 @@ def _write(path: Any, text: str) -> None:
     run_log.write_text(str(path), content)
 
 
-def read(workdir: Any) -> Any:
-  """Return the `Report` of a work directory. Raises InputError for a file that is damaged."""
+def read(workdir: Any, rows: Any = None) -> Any:
+  """Return the `Report` of a work directory, with the misclassified rows in `rows`, or those that the run saved.
+
+  Raises:
+    InputError: a file is damaged, or `rows` is of another evaluation.
+  """
   from lmx import objectives
   from lmx.config import fields, resolve, run_files
   from lmx.evaluation import pairs_files
@@ -120,6 +189,7 @@ def read(workdir: Any) -> Any:
     answers=records.read_if_exists(workdir / 'predictions.json'),
     pictures=list(_pictures(workdir)),
     pairs=pairs_files.read(workdir),
+    mistakes=_mistakes(workdir, results, rows),
     shares=frozenset(one.name for one in objectives.get(run_config.objective_name).METRICS if one.is_share),
   )
 
@@ -147,13 +217,37 @@ def _text(path: Any) -> str:
 
 
 def read_samples(workdir: Any) -> list[tuple[str, str]]:
-  """Return (title, text) of the newest samples, the newest first."""
+  """Return (title, text) of samples, the newest first: of the first and the last step, and evenly of those between."""
   from lmx.reporting import run_log
 
   before, *parts = run_log.SAMPLE.split(_text(workdir / 'samples.txt'))
   pairs = [(f'step {int(step):,}', text.strip('\n')) for step, text in zip(parts[::2], parts[1::2], strict=True)]
   other = [('without a step', before.strip('\n'))] if before.strip() else []
-  return pairs[: -_SAMPLES - 1 : -1] + other
+  chosen = {*np.linspace(0, len(pairs) - 1, min(len(pairs), _SAMPLES)).round().astype(int)}
+  return [pairs[i] for i in sorted(chosen, reverse=True)] + other
+
+
+def _mistakes(workdir: Any, results: Mapping[str, Any], folder: Any) -> list[Any] | None:
+  """Return the misclassified rows of the run's evaluation, of `folder` if given, as `Report.mistakes`."""
+  from lmx.evaluation import rows
+
+  about = results if folder is None else records.read_results(folder, ('dataset', 'split'))
+  if folder is not None:
+    for name in ('dataset', 'split', 'step', 'config_hash'):
+      if about.get(name) != results.get(name):
+        raise InputError(
+          f'--rows: got {name}={about.get(name)} in {folder}; expected {results.get(name)}, as in {workdir}; '
+          'evaluate the run again with --save_rows'
+        )
+  if about.get('rows', {}).get('kind') != 'classification':
+    return None
+  if folder is None and not (workdir / records.ROWS).exists():
+    return None
+  found = rows.read(workdir if folder is None else folder, about) or []
+  wrong = [row for row in found if row['label'] != row['prediction']]
+  wrong.sort(key=lambda row: -(row.get('probability') or 0))
+  fields = ('row', 'label', 'prediction', 'probability', 'text')
+  return [tuple(redact(row.get(name, '' if name == 'text' else None)) for name in fields) for row in wrong]
 
 
 def _pictures(workdir: Any) -> Any:
@@ -163,33 +257,3 @@ def _pictures(workdir: Any) -> Any:
     content = documents.read_bytes(workdir / name)
     if content.startswith(b'\x89PNG') and len(content) <= _MOST_BYTES:
       yield name, base64.b64encode(content).decode()
-
-
-def attention_maps(workdir: Any, texts: Sequence[str]) -> list[Any]:
-  """Return an `AttentionMap` of each text and its translation by the best checkpoint.
-
-  Raises:
-    InputError: a text is empty, or the model translates nothing or has no attention.
-  """
-  from lmx import inference
-  from lmx.decoding import translate
-  from lmx.engine import precision
-  from lmx.reporting import html_report
-
-  if not all(text.strip() for text in texts):
-    raise InputError('--attention: got an empty text; expected a line to translate')
-  loaded = inference.load(workdir)
-  loaded.check('translate')
-  translator = loaded.translator()
-  translate.check_attention(translator)
-  best = [
-    np.asarray(hypotheses[0].tokens, np.int32) for hypotheses in loaded.translations(texts, translator=translator)
-  ]
-  sources = translator.sources(texts)
-  with precision.scope(loaded.run.matmul_precision):
-    weights = translate.alignments(translator, sources, best)
-  label = translate.token_labels
-  return [
-    html_report.AttentionMap(label(translator.tokenizer, source), label(translator.tokenizer.target, target), a_TS)
-    for source, target, a_TS in zip(sources, best, weights, strict=True)
-  ]

@@ -66,7 +66,7 @@ class Task:
     return ''
 
 
-_OTHERS = ('batched', 'contextual_embeddings', 'tasks', 'word_vectors')
+_OTHERS = ('batched', 'contextual_embeddings', 'tasks', 'word_neighbours', 'word_vectors')
 _registry = Registry('lmx.prediction', 'task', Task, excluded=_OTHERS)
 
 

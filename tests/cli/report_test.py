@@ -15,6 +15,7 @@ from lmx import storage
 from lmx.cli import main, runs
 from lmx.config import resolve
 from lmx.data.corpus import manifest_hash
+from lmx.evaluation import rows as saved
 from lmx.reporting import html_report
 from tests import browser
 
@@ -322,15 +323,107 @@ def test_foreign_file_is_not_overwritten(tmp_path, capsys):
   assert 'got no config.json' in capsys.readouterr().err
 
 
+ATTENTION = [
+  html_report.AttentionRow(
+    'row 1 of test',
+    [
+      html_report.AttentionMap(
+        'Self-attention',
+        ['c', 'd'],
+        ['<a>', 'b'],
+        [1, 2],
+        np.asarray([[[[0, 1], [1, 0]]] * 2, [[[0.8, 0.2], [0.2, 0.8]], [[0.6, 0.4], [0, 1]]]]),
+      )
+    ],
+  )
+]
+
+
 def test_attention_map_shows_tokens(finished):
   from lmx.cli import report
 
-  weights = np.asarray([[0.75, 0.25], [0.125, 0.875]])
   found = report.read(storage.path('DIR', finished))
-  page = Page(html_report.render(found._replace(maps=[html_report.AttentionMap(['<a>', 'b'], ['c', 'd'], weights)])))
+  page = Page(html_report.render(found._replace(attention=ATTENTION)))
   assert [row[0] for row in page.rows['attention'][1:]] == ['c', 'd']
-  tips = [a['title'] for tag, a in page.attributes['attention'] if tag == 'td']
-  assert tips == ['c → <a>: 0.750', 'c → b: 0.250', 'd → <a>: 0.125', 'd → b: 0.875']
+  cells = [a for tag, a in page.attributes['attention'] if tag == 'td']
+  assert [a['title'] for a in cells] == ['c → <a>: 0.70', 'c → b: 0.30', 'd → <a>: 0.10', 'd → b: 0.90']
+  assert cells[0]['style'] == f'--s:{(0.7 / 0.9) ** 0.5:.3f}' and cells[3]['style'] == '--s:1.000'
+  weights = next(a['data-weights'] for _, a in page.attributes['attention'] if 'data-weights' in a)
+  assert list(base64.b64decode(weights)) == [0, 255, 255, 0, 0, 255, 255, 0, 204, 51, 51, 204, 153, 102, 0, 255]
+
+
+def save_rows(folder, found, results):
+  """Write the rows of an evaluation and its results; return the results."""
+  text, about = saved.describe('classification', found, 'documents')
+  folder.mkdir(exist_ok=True)
+  saved.write(folder, text)
+  results = results | {'rows': about, 'interval': [0.5, 0.75]}
+  (folder / 'results.json').write_text(json.dumps(results))
+  return results
+
+
+def wrong_rows(count=30):
+  """Rows of which one of `one` and the others of the hostile label are misclassified."""
+  row = lambda i, label, said, p: {'row': i, 'label': label, 'prediction': said, 'probability': p, 'loss': 1.0}
+  found = [row(0, 'one', 'one', 0.9) | {'text': 'right'}, row(1, 'one', HOSTILE, 0.75) | {'text': 'a text'}]
+  return found + [row(2 + i, HOSTILE, 'one', 0.5 + i / 100) | {'text': f'{HOSTILE} {i}'} for i in range(count)]
+
+
+def test_misclassified_rows_are_listed(tmp_path, capsys):
+  workdir = put(tmp_path / 'run', results=RESULTS)
+  page = Page(write(workdir))
+  assert f'lmx evaluate --workdir={workdir} --split=test --save_rows=ROWS' in page.text['confusion']
+  save_rows(tmp_path / 'rows', wrong_rows(), RESULTS)
+  page = Page(write(workdir, f'--rows={tmp_path}/rows'))
+  rows = page.rows['confusion'][4:]
+  assert len(rows) == 21 and '21 of 31 rows' in page.text['confusion']  # at most 20 of a cell
+  assert (
+    rows[0] == ['32', HOSTILE, 'one', '79.0%', f'{HOSTILE} 29'] and ['2', 'one', HOSTILE, '75.0%', 'a text'] in rows
+  )
+  cells = [a['data-cell'] for _, a in page.attributes['confusion'] if 'data-cell' in a]
+  assert sorted({*cells}) == ['0 1', '1 0'] and cells.count('1 0') == 20
+  save_rows(workdir, [{k: row[k] for k in ('row', 'label', 'prediction', 'loss')} for row in wrong_rows(2)], RESULTS)
+  assert Page(write(workdir)).rows['confusion'][4:][0] == ['2', 'one', HOSTILE, '', '']  # of an earlier version
+  save_rows(tmp_path / 'rows', wrong_rows(), RESULTS | {'split': 'valid'})
+  assert main.main(['report', str(workdir), f'--rows={tmp_path}/rows']) == 2
+  assert '--rows: got split=valid' in capsys.readouterr().err
+
+
+def test_several_runs_are_overlaid(finished, tmp_path, capsys):
+  lines = [r | {'loss': r['loss'] + 1} for r in records()]
+  results = RESULTS | {'name': 'other', 'accuracy': 0.75, 'extra': 3.0, 'commit': 'aaa'}
+  other = put(tmp_path / 'other', results=results, lines=lines)
+  config = json.loads((other / 'config.json').read_text())
+  config['optim']['lr'] = 0.0625
+  (other / 'config.json').write_text(json.dumps(config))
+  output = tmp_path / 'compare.html'
+  assert main.main(['report', str(finished), str(other), f'--output={output}']) == 0
+  page = Page(output.read_text())
+  charts = {(chart['title'], len(chart['series'])): chart for chart in json.loads(page.scripts[0])}
+  loss = json.loads(page.scripts[0])[0]['series']
+  assert [one['name'] for one in loss] == ['a_run', 'other'] and loss[1]['points'][0] == [1, 9.9]
+  assert [one['colour'] for one in loss] == [0, 1] and ('Accuracy', 2) in charts
+  table = page.column('results')
+  assert table[''] == ['a_run', 'other'] and table['accuracy'] == ['0.650', '0.750'] and table['extra'] == ['', '3.000']
+  assert page.column('config')['optim.lr'][1] == '0.0625' and 'train.steps' not in page.column('config')
+  assert capsys.readouterr().out.startswith(f'wrote {output}: a_run, other')
+
+
+def test_runs_that_cannot_be_overlaid_are_rejected(finished, tmp_path, capsys):
+  unfinished, output = put(tmp_path / 'unfinished'), f'--output={tmp_path}/compare.html'
+  for words, message in (
+    ([str(finished), str(unfinished), output], 'got a run without results (stopped)'),
+    ([str(finished), str(tmp_path / 'missing'), output], 'got no config.json'),
+    ([str(finished), str(finished), output], 'got a run twice'),
+    ([str(finished), str(unfinished)], '--output: got none with 2 runs'),
+    ([*(f'{tmp_path}/{i}' for i in range(7)), output], 'got 7 runs; expected at most 6'),
+    ([str(finished), str(unfinished), output, '--attention'], '--attention: got it with 2 runs'),
+    ([str(finished), str(unfinished), output, '--words=a'], '--words: got it with 2 runs'),
+    ([str(finished), str(unfinished), output, f'--rows={finished}'], '--rows: got it with 2 runs'),
+  ):
+    assert main.main(['report', *words]) == 2, words
+    assert message in capsys.readouterr().err, words
+  assert not (tmp_path / 'compare.html').exists()
 
 
 def test_run_on_a_bucket_is_described(finished, bucket):
@@ -380,15 +473,50 @@ def test_report_opens_in_a_browser(finished, tmp_path):
 
 
 @pytest.mark.slow
-def test_attention_of_a_run(tmp_path, capsys):
+def test_attention_and_neighbours_of_a_run(tmp_path, capsys):
   workdir = tmp_path / 'run'
   tiny = ['train.steps=1', 'train.eval_every=1', 'evaluation.beam=0', 'samples.count=0']
   words = [f'--config.{change}' for change in tiny]
   assert main.main(['train', '--config=experiments/bahdanau/quickstart.py:tiny', f'--workdir={workdir}', *words]) == 0
-  page = Page(write(workdir, '--attention=eight hundred and seven', '--attention=two'))
-  heads = [row for row in page.rows['attention'] if row[0].startswith('target')]
-  assert [len(row) for row in heads] == [6, 3] and heads[1][1:] == ['two', '<eos>']
-  shades = [float(a['style'].removeprefix('--s:')) for tag, a in page.attributes['attention'] if tag == 'td']
-  assert abs(sum(shades[:5]) - 1) < 5e-3
-  assert main.main(['report', str(workdir), '--attention= ']) == 2
-  assert 'got an empty text' in capsys.readouterr().err
+  page = Page(write(workdir, '--attention=eight hundred and seven', '--attention=two', '--attention', '--words'))
+  heads = [row for row in page.rows['attention'] if row[0].startswith('query')]
+  assert len(heads) == 5 and [len(row) for row in heads[3:]] == [6, 3] and heads[4][1:] == ['two', '<eos>']
+  assert 'row 3 of ' in page.text['attention'] and 'Cross-attention' in page.text['attention']
+  tips = [a['title'] for tag, a in page.attributes['attention'] if tag == 'td']
+  assert abs(sum(float(tip.rpartition(' ')[2]) for tip in tips[-2:]) - 1) < 0.02
+  near = page.column('neighbours')
+  assert near['thousand'][0].count(',') == 7
+  for option, message in (('--attention= ', 'got an empty text'), ('--words=thousandth', 'is no token')):
+    assert main.main(['report', str(workdir), option]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_cells_and_heads_open_in_a_browser(tmp_path):
+  from lmx.cli import report
+
+  workdir = put(tmp_path / 'run', results=RESULTS)
+  save_rows(tmp_path / 'run', wrong_rows(3), RESULTS)
+  found = report.read(storage.path('DIR', workdir))
+  (workdir / 'report.html').write_text(html_report.render(found._replace(attention=ATTENTION)))
+  with browser.browser(tmp_path / 'profile') as tab:
+    tab.open(workdir / 'report.html', 390, 900)
+    assert tab.value('document.documentElement.scrollWidth') <= 390
+    rows = '[...document.querySelectorAll(".mistakes tbody tr:not([hidden]) th")].map(x => x.textContent)'
+    assert tab.value(rows) == ['2', '5', '4', '3']
+    tab.value('document.querySelectorAll("#confusion .matrix td.miss")[0].click()')
+    assert tab.value(rows) == ['2']
+    assert '1 listed' in tab.value('document.querySelector(".which").textContent')
+    tab.value('document.querySelector("button.all").click()')
+    assert len(tab.value(rows)) == 4
+    pick = lambda name, value: tab.value(
+      f'(s => {{ s.value = "{value}"; s.dispatchEvent(new Event("change")) }})(document.querySelector("select.{name}"))'
+    )
+    tips = '[...document.querySelectorAll("#attention td")].map(x => x.title)'
+    assert tab.value(tips)[0] == 'c → <a>: 0.70'
+    pick('head', 1)
+    assert tab.value(tips) == ['c → <a>: 0.60', 'c → b: 0.40', 'd → <a>: 0.00', 'd → b: 1.00']
+    pick('layer', 0)
+    assert tab.value(tips) == ['c → <a>: 0.00', 'c → b: 1.00', 'd → <a>: 1.00', 'd → b: 0.00']
+    assert tab.value('document.querySelector("#attention td").style.getPropertyValue("--s")') == '0.000'
+    assert tab.problems == []

@@ -115,8 +115,20 @@ def hostile_report(text):
     translations=[text] * 12,
     answers={text: text},
     pictures=[(text, 'aaaa')],
-    maps=[html_report.AttentionMap(labels, labels, np.eye(2))],
+    attention=[
+      html_report.AttentionRow(text, [html_report.AttentionMap(text, labels, labels, [1], np.eye(2)[None, None])])
+    ],
+    neighbours=[html_report.Neighbours(text, [(text, [(text, 0.5)])])],
+    mistakes=[(0, text, labels[1], 0.75, text)],
   )
+
+
+def overlaid(text):
+  """A page of two runs with `text` wherever a file of a run may have it."""
+  first = hostile_report(text)
+  setting = first.settings[text][0]
+  other = first._replace(run=f'{text} 2', settings={text: [setting._replace(value=f'{text} 2')]})
+  return html_report.compare([first, other])
 
 
 class Elements(html.parser.HTMLParser):
@@ -163,12 +175,44 @@ def test_hostile_texts_add_no_element_and_no_attribute(text):
   assert shown in names
 
 
+@pytest.mark.parametrize('text', HOSTILE)
+def test_hostile_texts_of_several_runs_add_no_element(text):
+  page = overlaid(text)
+  found = Elements(page)
+  assert found.found == Elements(overlaid('word')).found and len(found.found) > 60
+  shown = templates.visible(text)
+  assert sum(shown in x for x in found.texts) > 10
+  charts = json.loads(page.partition('id="data">')[2].partition('</script>')[0])
+  assert {one['name'] for one in charts[0]['series']} == {f'{shown} ({shown})', f'{shown} ({shown} 2)'}
+
+
+def test_metrics_of_groups_share_a_chart():
+  names = ['embed', *(f'layer_{i:02}' for i in range(7)), 'head_and_output']
+  lines = [
+    {'step': s, 'split': 'train', 'loss': 1.0, 'lr': 1.0, **{f'lr_of_{n}': s * i for i, n in enumerate(names)}}
+    for s in (1, 2)
+  ]
+  first, more = charts.build(lines, {}, 'loss')
+  assert [one.title for one in first] == ['Loss', 'Learning rate', 'Learning rate by group'] and not more
+  by_group = first[-1]
+  assert by_group.unit == '6 of 9 groups'
+  assert [curve.name for curve in by_group.curves] == [
+    'embed',
+    'layer_01',
+    'layer_02',
+    'layer_04',
+    'layer_05',
+    'head, output',
+  ]
+  assert [curve.points for curve in by_group.curves][-1] == [(1, 8.0), (2, 16.0)]
+
+
 def test_page_text_contains_no_markup():
   """A word is no markup, so that any escaped `<` is an element that was escaped again."""
   page = benign()
   assert not re.search('&lt;|&amp;lt;', page.partition('<script type')[0])
   sections = re.findall('<section id="([a-z]+)"', page)
-  assert sections == 'curves results classes confusion samples attention pictures config environment'.split()
+  assert sections == 'curves results classes confusion samples attention neighbours pictures config environment'.split()
 
 
 def test_extreme_values_are_drawn():

@@ -1,7 +1,7 @@
 """Report of a run as one self-contained HTML page, light and dark, which loads nothing.
 
-`render` fills the template `page.html.jinja` with a `Report`. The template escapes every text, and the page's content
-security policy admits no script but its own, whose digest it names.
+`render` fills the template `page.html.jinja` with a `Report`, and `compare` fills `compare.html.jinja` with several.
+The templates escape every text. A page's content security policy admits no script but its own, whose digest it names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 import lmx
 from lmx.reporting import templates
-from lmx.reporting.html_report import charts, formats, pairs, sections
+from lmx.reporting.html_report import charts, comparison, formats, pairs, sections
 
 MARK = '<meta name="generator" content="lmx report">'  # marks a page that `lmx report` may replace
 _FOLDER = pathlib.Path(__file__).parent
@@ -36,11 +36,35 @@ class Setting(NamedTuple):
 
 
 class AttentionMap(NamedTuple):
-  """Attention weights of a sentence pair, one row per target token; see `lmx.decoding.translate.alignments`."""
+  """Attention weights of layers with the same queries and keys.
 
-  source: list[str]
-  target: list[str]
-  weights_TS: np.ndarray
+  Attributes:
+    title: such as 'Cross-attention'.
+    queries: token of each query, T of them.
+    keys: token of each key, S of them.
+    layers: number of each layer, from 1.
+    weights_NHTS: weights of every head of each layer.
+  """
+
+  title: str
+  queries: list[str]
+  keys: list[str]
+  layers: list[int]
+  weights_NHTS: np.ndarray
+
+
+class AttentionRow(NamedTuple):
+  """Attention of a model on one row."""
+
+  title: str
+  maps: list[AttentionMap]
+
+
+class Neighbours(NamedTuple):
+  """Nearest words of some words in an embedding table: (word, its (neighbour, cosine) pairs, nearest first)."""
+
+  table: str
+  words: list[tuple[str, list[tuple[str, float]]]]
 
 
 class Report(NamedTuple):
@@ -60,7 +84,10 @@ class Report(NamedTuple):
     translations: lines of translations.txt.
     answers: question id -> answer.
     pictures: (file name, its bytes as base64).
-    maps: attention weights of sentence pairs.
+    attention: attention weights of some rows.
+    neighbours: nearest words in each embedding table.
+    mistakes: (row from 0, true class, predicted class, probability of the prediction or None, text) of every
+      misclassified row, the most probable predictions first; None if the evaluation saved no rows.
     shares: names of metrics that are shown in percent.
     pairs: evaluations on minimal pairs, from pairs.json.
   """
@@ -81,7 +108,9 @@ class Report(NamedTuple):
   translations: Sequence[str] = ()
   answers: Mapping[str, Any] = {}
   pictures: Sequence[tuple[str, str]] = ()
-  maps: Sequence[AttentionMap] = ()
+  attention: Sequence[AttentionRow] = ()
+  neighbours: Sequence[Neighbours] = ()
+  mistakes: Sequence[tuple[int, str, str, float | None, str]] | None = None
   shares: frozenset[str] = frozenset()
   pairs: Sequence[Mapping[str, Any]] = ()
 
@@ -90,25 +119,52 @@ def render(report: Report) -> str:
   """Return the page."""
   first, more = charts.build(report.records, report.results, report.metric)
   drawings = [charts.draw(chart, i, wide=i == 0) for i, chart in enumerate([*first, *more])]
-  script = (_FOLDER / 'script.js').read_text(encoding='utf-8')
   title = f'{report.name}: {report.state}'
   if report.value is not None:
     title += f', {formats.words(report.metric)} {formats.plain(report.value, is_share=report.metric in report.shares)}'
-  environment = templates.environment(_FOLDER)
-  environment.filters |= {'prose': formats.prose, 'breakable': formats.breakable}
-  return environment.get_template('page.html.jinja').render(
+  return _fill(
+    'page.html.jinja',
+    drawings,
+    [report.run],
     report=report,
     title=title,
+    first=first,
+    more=more,
+    pair_evaluations=list(pairs.contents(report.pairs)),
+    **sections.contents(report),
+  )
+
+
+def compare(reports: Sequence[Report]) -> str:
+  """Return a page of finished runs: curves overlaid, results side by side, and the config keys that differ."""
+  names = comparison.names(reports)
+  overlaid = charts.overlay([(name, report.records) for name, report in zip(names, reports, strict=True)])
+  drawings = [charts.draw(chart, i) for i, chart in enumerate(overlaid)]
+  return _fill(
+    'compare.html.jinja',
+    drawings,
+    [report.run for report in reports],
+    title=f'{len(reports)} runs',
+    charts=overlaid,
+    legend=list(zip(names, range(len(names)), strict=True)),
+    metrics=comparison.results(names, reports),
+    differences=comparison.settings(names, reports),
+  )
+
+
+def _fill(template: str, drawings: Sequence[charts.Drawing], runs: Sequence[str], **values: Any) -> str:
+  """Return a page from a template: its style, script, and the points of its charts."""
+  script = (_FOLDER / 'script.js').read_text(encoding='utf-8')
+  environment = templates.environment(_FOLDER)
+  environment.filters |= {'prose': formats.prose, 'breakable': formats.breakable}
+  return environment.get_template(template).render(
     mark=Markup(MARK),
     style=Markup((_FOLDER / 'style.css').read_text(encoding='utf-8')),
     script=Markup(script),
     digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     data=Markup(json.dumps([one.data for one in drawings], separators=(',', ':')).replace('<', r'\u003c')),
-    first=first,
-    more=more,
     drawings=drawings,
     version=lmx.__version__,
-    path=shlex.quote(report.run),
-    pair_evaluations=list(pairs.contents(report.pairs)),
-    **sections.contents(report),
+    path=shlex.join(runs),
+    **values,
   )

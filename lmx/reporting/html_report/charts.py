@@ -28,7 +28,7 @@ _VARIABLES = {colour: f'var(--{name})' for name, colour in THEME.items()}
 _MAX_POINTS = 1000  # per curve
 _MIN_SMOOTHED = 40  # points; shorter training curves are not smoothed
 PER_CLASS = re.compile(r'_class_[0-9]{1,9}$')
-_COLOURS = 6  # of style.css
+COLOURS = 6  # of style.css
 _SERIES = re.compile(r'_\d+$')
 _MAX_SERIES = 10
 _LOG_FIELDS = ('step', 'split', 'seconds')
@@ -41,6 +41,7 @@ _TITLES = {
 _RATES = ('tokens_per_second', 'pixels_per_second')
 _FROM_ZERO = ('lr', *_RATES, 'wait_share')
 _FIRST = ('lr', *_RATES)  # of the training metrics, always shown
+_BY_GROUP = {'lr_of_': 'Learning rate by group', 'grad_norm_of_': 'Gradient norm by group'}  # prefixes of metrics
 
 Points = list[tuple[int, float]]
 
@@ -81,10 +82,11 @@ def build(
   names.sort(key=lambda name: name != headline)
   first = [_loss(records, splits, results, headline)] + [_chart(records, others, name) for name in names]
   first.append(_classes(records, others, results))
-  training = [name for name in _names(records, ['train']) if name != 'loss']
+  training = [name for name in _names(records, ['train']) if name != 'loss' and not name.startswith(tuple(_BY_GROUP))]
   first[1:1] = [_chart(records, ['train'], name) for name in _FIRST if name in training]
   if headline in names:  # the headline comes after the loss
     first.insert(1, first.pop(1 + sum(name in training for name in _FIRST)))
+  first += [_by_group(records, prefix) for prefix in _BY_GROUP]
   more = [_chart(records, ['train'], name) for name in training if name not in _FIRST]
   return [c for c in first[:12] if c.curves], [c for c in first[12:] + more if c.curves]
 
@@ -92,15 +94,52 @@ def build(
 def _classes(records: Sequence[Mapping[str, Any]], splits: Sequence[str], results: Mapping[str, Any]) -> Chart:
   """Return the chart of the per-class validation metric, without curves if there are many classes."""
   found = dict.fromkeys(n for r in records if r['split'] in splits for n in r if PER_CLASS.search(n))
-  if not 2 <= len(found) <= _COLOURS:
+  if not 2 <= len(found) <= COLOURS:
     return Chart('', '', [], {})
   labels = dict(enumerate(results.get('labels', ())))
   curves = [
-    Curve(labels.get(int(name.rpartition('_')[2]), name), points, i % _COLOURS, True)
+    Curve(labels.get(int(name.rpartition('_')[2]), name), points, i % COLOURS, True)
     for i, name in enumerate(found)
     if (points := [point for split in splits for point in _points(records, split, name)])
   ]
   return Chart(f'{title(PER_CLASS.sub("", next(iter(found))))} by class', '', curves, {})
+
+
+def _by_group(records: Sequence[Mapping[str, Any]], prefix: str) -> Chart:
+  """Return the chart of a training metric of each parameter group; of some groups if there are many."""
+  names = list(dict.fromkeys(n for r in records if r['split'] == 'train' for n in r if n.startswith(prefix)))
+  chosen = [names[i] for i in sorted({*np.linspace(0, len(names) - 1, min(len(names), COLOURS)).round().astype(int)})]
+  unit = f'{len(chosen)} of {len(names)} groups' if len(chosen) < len(names) else ''
+  curves = [
+    Curve(name.removeprefix(prefix).replace('_and_', ', '), points, i, False)
+    for i, name in enumerate(chosen)
+    if (points := _points(records, 'train', name))
+  ]
+  return Chart(_BY_GROUP[prefix], unit, curves, {}, True, prefix == 'grad_norm_of_')
+
+
+def overlay(runs: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> list[Chart]:
+  """Return the charts of several runs, each with a curve for every run that has the metric.
+
+  Args:
+    runs: (name, records of metrics.jsonl) of each run, at most `COLOURS` of them.
+  """
+  charts = []
+  for split, label in (('train', 'training'), ('valid', 'validation')):
+    names = dict.fromkeys(name for _, records in runs for name in _names(records, [split]))
+    names = dict.fromkeys(
+      name for name in names if not PER_CLASS.search(name) and not name.startswith(tuple(_BY_GROUP))
+    )
+    for name in names:
+      curves = [
+        Curve(run, points, i, split != 'train')
+        for i, (run, records) in enumerate(runs)
+        if (points := _points(records, split, name))
+      ]
+      is_smoothed = split == 'train' and name in ('loss', 'grad_norm')
+      charts.append(Chart(title(name), label, curves, {}, name in _FROM_ZERO, is_smoothed))
+  order = {'Loss': 0}
+  return sorted(charts, key=lambda chart: order.get(chart.title, 1 + (chart.unit == 'training')))
 
 
 def _names(records: Sequence[Mapping[str, Any]], splits: Sequence[str]) -> list[str]:
@@ -137,7 +176,7 @@ def _curves(records: Sequence[Mapping[str, Any]], splits: Sequence[str], name: s
   caption, colour = {'train': 'training', 'valid': 'validation'}, int('train' not in splits)
   found = [(split, _points(records, split, name), i) for i, split in enumerate(splits, colour)]
   return [
-    Curve(caption.get(split, split), points, i % _COLOURS, split != 'train') for split, points, i in found if points
+    Curve(caption.get(split, split), points, i % COLOURS, split != 'train') for split, points, i in found if points
   ]
 
 

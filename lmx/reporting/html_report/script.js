@@ -70,6 +70,60 @@
     connect(figure, plot, charts[figure.dataset.chart]);
   });
 
+  document.querySelectorAll('.heads').forEach(block => {
+    const weights = Uint8Array.from(atob(block.dataset.weights), letter => letter.charCodeAt(0));
+    const [layer, head] = block.querySelectorAll('select');
+    const heads = head.options.length - 1, cells = [...block.querySelectorAll('td')];
+    const keys = [...block.querySelectorAll('thead th[scope]')].map(cell => cell.title);
+    const queries = [...block.querySelectorAll('tbody th')].map(cell => cell.textContent);
+
+    function shade() {
+      const chosen = Number(head.value) < 0 ? [...Array(heads).keys()] : [Number(head.value)];
+      const values = cells.map((_, i) => chosen.reduce((sum, h) =>
+        sum + weights[(Number(layer.value) * heads + h) * cells.length + i] / 255, 0) / chosen.length);
+      const largest = Math.max(...values, 1e-9);
+      cells.forEach((cell, i) => {
+        const share = Math.sqrt(values[i] / largest);
+        const query = queries[Math.floor(i / keys.length)], key = keys[i % keys.length];
+        cell.style.setProperty('--s', share.toFixed(3));
+        cell.classList.toggle('deep', share > 0.55);
+        cell.title = `${query} → ${key}: ${values[i].toFixed(2)}`;
+      });
+    }
+
+    for (const select of [layer, head]) select.addEventListener('change', shade);
+    block.querySelector('.choices').hidden = false;
+  });
+
+  const mistakes = document.querySelector('.mistakes');
+  if (mistakes) {
+    const section = mistakes.closest('section'), which = section.querySelector('.which'), every = which.textContent;
+    const rows = [...mistakes.querySelectorAll('tbody tr')], all = section.querySelector('button.all');
+
+    function choose(cell, text) {
+      rows.forEach(row => { row.hidden = cell !== null && row.dataset.cell !== cell; });
+      which.textContent = text;
+      all.hidden = cell === null;
+    }
+
+    section.querySelectorAll('.matrix td.miss').forEach(cell => {
+      if (!cell.textContent.trim()) return;
+      const open = () => {
+        const name = `${cell.parentNode.rowIndex - 1} ${cell.cellIndex - 1}`;
+        const listed = rows.filter(row => row.dataset.cell === name).length;
+        choose(name, `${cell.title}. ${listed.toLocaleString('en')} listed.`);
+        section.querySelector('#mistakes').scrollIntoView({block: 'nearest'});
+      };
+      Object.assign(cell, {tabIndex: 0, role: 'button'});
+      cell.addEventListener('click', open);
+      cell.addEventListener('keydown', event => {
+        if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); open(); }
+      });
+    });
+    all.addEventListener('click', () => choose(null, every));
+    section.querySelectorAll('.hint').forEach(hint => { hint.hidden = !section.querySelector('.matrix'); });
+  }
+
   const options = document.querySelector('.options');
   if (options) {
     const search = options.querySelector('input[type=search]'), changed = options.querySelector('input[type=checkbox]');

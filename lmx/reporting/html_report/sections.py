@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import shlex
@@ -17,7 +18,7 @@ from lmx.reporting.html_report import charts, formats
 from lmx.reporting.html_report.formats import number, words
 
 if TYPE_CHECKING:
-  from lmx.reporting.html_report import Report
+  from lmx.reporting.html_report import AttentionMap, Neighbours, Report
 
 _COUNTS = ('sentences', 'questions', 'sources_cut')
 _NOT_METRICS = (  # numbers in results.json
@@ -31,6 +32,12 @@ _FIRST_LINES = 10  # translations or answers shown before the fold
 _MAX_LINES = 500
 _MAX_CHARACTERS = 20_000  # per sample
 _VARIANTS = {'cache': 'with a cache of {window}', 'mixture': 'mixed with {name}'}  # results with other predictions
+MOST_TOKENS = 40  # of an axis of an attention map
+_MOST_MISTAKES, _MOST_PER_CELL = 500, 20
+_UNSAVED = (
+  'To list the misclassified rows here, save them by `lmx evaluate --workdir={run} --split={split} --save_rows=ROWS` '
+  'and run `lmx report {run} --rows=ROWS`. A training with `--config.evaluation.save_rows=true` saves them at its end.'
+)
 _UNFINISHED = {
   'finished': '',
   'imported': 'This run holds imported weights; lmx has neither trained nor measured it.',
@@ -64,7 +71,11 @@ def contents(report: Report) -> dict[str, Any]:
     'confusions': _confusions(values['confusion'], values['labels']) if 'confusion' in values else None,
     'lines': list(_lines(report)),
     'longest': _MAX_CHARACTERS,
-    'maps': list(_attention(report)),
+    'attention_rows': [{'title': row.title, 'maps': [_map(one) for one in row.maps]} for row in report.attention],
+    'most_tokens': MOST_TOKENS,
+    'neighbour_tables': [(one.table, list(_neighbours(one))) for one in report.neighbours],
+    'mistakes': _mistakes(report),
+    'unsaved': _UNSAVED.format(run=shlex.quote(report.run), split=values.get('split', 'test')),
     'changed': sum(setting.is_changed for each in report.settings.values() for setting in each),
     'environment_rows': list(_environment(report)),
   }
@@ -76,7 +87,7 @@ def _tiles(report: Report) -> Iterator[tuple[str, Any, str]]:
   if report.value is not None:
     note = f'on {results["dataset"]}/{results["split"]}' if results else 'in the last validation'
     note += f', 95% interval {_interval(report)}' if 'interval' in results else ''
-    yield words(report.metric), _shown(report, report.metric, report.value), note
+    yield words(report.metric), shown(report, report.metric, report.value), note
   validations = [record for record in report.records if record['split'] == 'valid']
   valid = [(r['loss'], r['step']) for r in validations if math.isfinite(r.get('loss', math.nan))]
   if valid:
@@ -92,7 +103,7 @@ def _tiles(report: Report) -> Iterator[tuple[str, Any, str]]:
     yield f'{results.get("unit", "tokens")} counted', number(results['tokens_counted']), ''
 
 
-def _shown(report: Report, name: str, value: Any) -> Markup:
+def shown(report: Report, name: str, value: Any) -> Markup:
   """Return the value of a metric, or of that of the best validation."""
   return number(value, is_share=name.removeprefix('validation_') in report.shares)
 
@@ -116,12 +127,7 @@ def _is_number(value: Any) -> TypeGuard[float]:
 def _metrics(report: Report) -> Table:
   """Return the table of metrics: of the run, its validation and the baselines."""
   values = report.results
-  names = [
-    name for name, value in values.items() if _is_number(value) and name not in _NOT_METRICS and not _is_best(name)
-  ]
-  if 'classes' in values:
-    names = [name for name in names if not charts.PER_CLASS.search(name)]
-  names.sort(key=lambda name: name != values['metric'])
+  names = metric_names(report)
   columns: dict[str, Mapping[str, Any]] = {f'{values["dataset"]}/{values["split"]}': values}
   at = values.get('step')
   valid = [r for r in report.records if (r['split'], r['step']) == ('valid', at)]
@@ -137,13 +143,24 @@ def _metrics(report: Report) -> Table:
   for name in names:
     cells = [column.get(name) for column in columns.values()]
     of_class = f' of {values["positive"]}' if name == 'f1' and 'positive' in values else ''
-    rows.append([words(name) + of_class, *(_shown(report, name, x) if _is_number(x) else '' for x in cells)])
+    rows.append([words(name) + of_class, *(shown(report, name, x) if _is_number(x) else '' for x in cells)])
   return ['metric', *columns], rows
 
 
 def _baseline(name: str, baseline: Mapping[str, Any]) -> str:
   """Return the label of a baseline."""
   return formats.fill(loss_curve.BASELINES.get(name, words(name)), baseline)
+
+
+def metric_names(report: Report) -> list[str]:
+  """Return the names of the metrics in the results, the headline first."""
+  values = report.results
+  names = [
+    name for name, value in values.items() if _is_number(value) and name not in _NOT_METRICS and not _is_best(name)
+  ]
+  if 'classes' in values:
+    names = [name for name in names if not charts.PER_CLASS.search(name)]
+  return sorted(names, key=lambda name: name != values['metric'])
 
 
 def _is_best(name: str) -> bool:
@@ -171,7 +188,7 @@ def _facts(report: Report) -> Iterator[tuple[str, Any]]:
   for name in _COUNTS:
     if _is_number(values.get(name)):
       yield words(name), number(values[name])
-  best = [(words(name), _shown(report, name, x)) for name, x in values.items() if _is_best(name) and _is_number(x)]
+  best = [(words(name), shown(report, name, x)) for name, x in values.items() if _is_best(name) and _is_number(x)]
   if best:
     yield 'best validation', _listed(Markup('{} {}').format(name.replace('validation ', ''), x) for name, x in best)
   if 'step' in values:
@@ -252,14 +269,51 @@ def _lines(report: Report) -> Iterator[tuple[str, list[str], list[list[str]], tu
       yield f'{name}: {len(every):,} {unit}', head, rows[:_FIRST_LINES], rest if rest[1] else None
 
 
-def _attention(report: Report) -> Iterator[Matrix]:
-  """Yield the attention maps, with target tokens as rows and source tokens as columns."""
-  for one in report.maps:
-    rows = [
-      (to, [(float(a), '', f'{to} → {of}: {a:.3f}', True) for of, a in zip(one.source, row_S, strict=True)])
-      for to, row_S in zip(one.target, one.weights_TS, strict=True)
-    ]
-    yield ('target', 'source'), one.source, rows, 'map'
+def _map(one: AttentionMap) -> dict[str, Any]:
+  """Return the template variables of an attention map: the last layer's mean over heads, and all weights as bytes."""
+  a_TS = one.weights_NHTS[-1].mean(axis=0)
+  largest = max(float(a_TS.max(initial=0)), 1e-9)
+  rows = [
+    (
+      query,
+      [(math.sqrt(a / largest), '', f'{query} → {key}: {a:.2f}', True) for key, a in zip(one.keys, a_S, strict=True)],
+    )
+    for query, a_S in zip(one.queries, a_TS, strict=True)
+  ]
+  weights = np.round(255 * one.weights_NHTS.clip(0, 1)).astype(np.uint8).tobytes()
+  return {
+    'title': one.title,
+    'layers': one.layers,
+    'heads': one.weights_NHTS.shape[1],
+    'weights': base64.b64encode(weights).decode(),
+    'matrix': (('query', 'key'), one.keys, rows, 'map'),
+  }
+
+
+def _neighbours(one: Neighbours) -> Iterator[list[Any]]:
+  """Yield a row for each word with its neighbours."""
+  for word, found in one.words:
+    yield [word, ', '.join(f'{near} {cosine:.2f}' for near, cosine in found)]
+
+
+def _mistakes(report: Report) -> dict[str, Any] | None:
+  """Return the misclassified rows with the cells of the confusion matrix that they are in; None if none are saved."""
+  if report.mistakes is None or 'labels' not in report.results:
+    return None
+  index = {label: i for i, label in enumerate(report.results['labels'])}
+  counts: dict[tuple[str, str], int] = {}
+  rows: list[tuple[str, list[Any]]] = []
+  for row, true, predicted, probability, text in report.mistakes:
+    counts[true, predicted] = counts.get((true, predicted), 0) + 1
+    if counts[true, predicted] <= _MOST_PER_CELL and len(rows) < _MOST_MISTAKES:
+      share = '' if probability is None else number(probability, is_share=True)
+      cells = [number(row + 1), true, predicted, share, text]
+      rows.append((f'{index.get(true, -1)} {index.get(predicted, -1)}', cells))
+  total = sum(counts.values())
+  note = (
+    f'{len(rows):,} of {total:,} rows, the most probable predictions first.' if total else 'No row is misclassified.'
+  )
+  return {'rows': rows, 'note': note}
 
 
 def _environment(report: Report) -> Iterator[tuple[str, Any]]:
