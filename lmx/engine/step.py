@@ -100,9 +100,8 @@ def make_train_step(
 ) -> TrainStep:
   """Return `train_step(state, model_state, batch, key, *, axis=None) -> (state, model_state, metrics)`.
 
-  The key is the run's base key. The step folds `state.step` into it, so a resumed run has the same randomness as an
-  uninterrupted one. If the loss or the gradient is not finite, parameters, optimizer state, average and model state
-  are unchanged and only `state.step` advances.
+  The step folds `state.step` into the run's base key, so a resumed run has the randomness of an uninterrupted one. If
+  the loss or the gradient is not finite, only `state.step` advances.
 
   Args:
     model: the model's module.
@@ -113,7 +112,7 @@ def make_train_step(
     rate: the schedule, from `optim.build.rate`, for the metrics.
     accumulate: number k of sequential microbatches; row r belongs to microbatch r % k.
     lengths: assign rows to microbatches by length, and truncate each to the shortest of these lengths that holds its
-      longest row; one program contains all of them. For batches without state carried to the next.
+      longest row, in one program. For batches without state carried to the next.
     ema: decay of the average of the parameters, used where `state.ema` is an `averaging.Average`.
     lag: use the rate factor of the previous batch, see `optim.averaging`.
     total_steps: number of updates of the run, for an objective whose loss depends on it (`PROGRESS`).
@@ -122,8 +121,7 @@ def make_train_step(
     by_group: metrics of each group of parameters, from `optim.build.metrics_by_group`; None: none.
 
   Returns:
-    The step. Its metrics are 'loss', 'grad_norm' (before clipping), 'lr', 'finite' (bool), those `by_group` and the
-    objective's pairs.
+    The step. Its metrics are 'loss', 'grad_norm' (before clipping), 'lr', 'finite', and those of group and objective.
   """
   parts, (place, by_device, dtype) = (model, model_cfg, objective, objective_cfg), reduction or Reduction()
 
@@ -131,8 +129,7 @@ def make_train_step(
     wrap: Wrap, params: Params, updates: Array, key: Array, batch: Batch, model_state: State, *, axis: str | None
   ) -> Any:
     """Return the result of `_gradient`, summed over `axis`."""
-    if axis is not None:
-      key = jax.random.fold_in(key, jax.lax.axis_index(axis))
+    key = key if axis is None else jax.random.fold_in(key, jax.lax.axis_index(axis))
     batch = _weigh_rows(objective_cfg, batch)
     divisors = training_divisors(*parts, batch, axis=axis)
     row_gradient = functools.partial(_gradient, parts, wrap, _optional_arguments(objective, axis, updates, total_steps))
@@ -144,8 +141,7 @@ def make_train_step(
   def train_step(state: TrainState, model_state: State, batch: Batch, key: Array, *, axis: str | None = None) -> Any:
     key = jax.random.fold_in(key, state.step)
     state, wrap, write = table_rows.restrict(state, read_rows(batch, key)) if read_rows else (state, _whole, _whole)
-    local = functools.partial(reduced, wrap, axis=axis)
-    reduce = local if by_device is None else by_device(functools.partial(reduced, wrap))
+    reduce = by_device(functools.partial(reduced, wrap)) if by_device else functools.partial(reduced, wrap, axis=axis)
     grads, loss, metrics, new_model_state, statistics = reduce(state.params, state.step, key, batch, model_state)
     finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm := optax.tree.norm(grads))
     metrics |= {'loss': loss, 'grad_norm': grad_norm, 'finite': finite, 'lr': rate(state.step) * state.lr_scale}
