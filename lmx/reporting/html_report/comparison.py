@@ -15,10 +15,12 @@ MOST_RUNS = charts.COLOURS
 
 
 def names(reports: Sequence[Report]) -> list[str]:
-  """Return the name of each run, with its folder where runs have the same name."""
+  """Return the name of each run; where runs share it, with the folder, or its whole path where folders share theirs."""
   found = [report.name for report in reports]
+  folders = [report.run.rstrip('/').rpartition('/')[2] for report in reports]
+  folders = folders if len({*folders}) == len(folders) else [report.run for report in reports]
   return [
-    name if found.count(name) == 1 else f'{name} ({report.run})' for name, report in zip(found, reports, strict=True)
+    name if found.count(name) == 1 else f'{name} ({folder})' for name, folder in zip(found, folders, strict=True)
   ]
 
 
