@@ -19,9 +19,7 @@ def names(reports: Sequence[Report]) -> list[str]:
   found = [report.name for report in reports]
   folders = [report.run.rstrip('/').rpartition('/')[2] for report in reports]
   folders = folders if len({*folders}) == len(folders) else [report.run for report in reports]
-  return [
-    name if found.count(name) == 1 else f'{name} ({folder})' for name, folder in zip(found, folders, strict=True)
-  ]
+  return [name if found.count(name) == 1 else f'{name} ({folder})' for name, folder in zip(found, folders, strict=True)]
 
 
 def results(titles: Sequence[str], reports: Sequence[Report]) -> Table:
