@@ -162,7 +162,7 @@ def test_host_batches_contain_step_inputs(tmp_path, capsys):
     (['gpt2:tiny', '--picture=x.png'], '--picture: got it without --growth'),
     (['gpt2:tiny', '--rows=64'], '--rows: got it without --preset'),
     (['--combine=absent.json', '--rounds=2'], 'absent.json'),
-    (['--combine=a.json', '--preset=all'], 'MODEL: got nothing to time, or several'),
+    (['--combine=setup.cfg', '--preset=all'], 'MODEL: got nothing to time, or several'),
     (['gpt2:tiny', '--markdown=x.md'], '--markdown: got it without --preset'),
     (['--preset=gpt2_124m', '--set=T=8'], '--config.model.FIELD=VALUE'),
     (['gpt2:tiny', '--config.model.T=8'], '--set=FIELD=VALUE'),

@@ -26,7 +26,7 @@ def shown(capsys, *arguments):
 
 def test_key_is_shown_with_its_default_and_help(capsys):
   text = shown(capsys, QUICKSTART, 'optim.lr')
-  assert '  optim.lr=0.002  (default 0.0003)\n      peak learning rate' in text
+  assert '  optim.lr=0.005  (default 0.0003)\n      peak learning rate' in text
   assert 'optim.clip_norm' not in text and 'train' not in text
 
 
@@ -84,7 +84,7 @@ def test_shown_kernel_matches_a_run(capsys):
 
 def test_differences_of_two_configs(capsys, tmp_path):
   text = shown(capsys, QUICKSTART, f'--diff={QUICKSTART}:full')
-  assert re.search(r'^train.steps +2400 +5000$', text, re.MULTILINE) and 'optim' not in text
+  assert re.search(r'^train.steps +5000 +7000$', text, re.MULTILINE) and 'data.' not in text
   assert 'train.steps' not in shown(capsys, QUICKSTART, 'model', f'--diff={QUICKSTART}:full')
   assert 'set the same values' in shown(capsys, QUICKSTART, f'--diff={QUICKSTART}')
   other = shown(capsys, QUICKSTART, '--diff=experiments/gpt2/quickstart.py')
@@ -96,7 +96,7 @@ def test_run_shows_its_initial_config(capsys, tmp_path):
   (tmp_path / 'config.json').write_text(json.dumps(config | {'semantics': {}}))  # of an earlier version
   assert 'train.steps=5' in shown(capsys, str(tmp_path), 'train')
   text = shown(capsys, QUICKSTART, f'--diff={tmp_path}')
-  assert re.search('^train.steps +2400 +5$', text, re.MULTILINE) and '\nsemantics.' in text
+  assert re.search('^train.steps +5000 +5$', text, re.MULTILINE) and '\nsemantics.' in text
 
 
 def test_unknown_key_is_rejected(capsys):
