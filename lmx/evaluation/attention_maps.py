@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from lmx.config import resolve
 from lmx.data import pipeline
 from lmx.decoding import translate
 from lmx.engine import precision
@@ -72,8 +73,9 @@ def of_split(loaded: Any, count: int) -> list[AttentionRow]:
     InputError: the model has no attention, or its rows are no tokens.
   """
   run, model, objective = loaded.run, loaded.model, loaded.objective
-  split, before_BT = run.evaluation.split, None
-  batches = pipeline.batches(evaluate.final_data(run), loaded.corpus(), split, pipeline.EVAL_SEED, train=False)
+  corpus, before_BT = loaded.corpus(), None
+  split = resolve.measured_split(run, corpus)
+  batches = pipeline.batches(evaluate.final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
   batch: Mapping[str, Any] = objective.model_batch(run.objective, batches(0))
   if 'tokens_BT' not in batch:
     raise InputError(f'--attention: rows of data set {run.data.dataset} are no tokens, so no attention is shown')

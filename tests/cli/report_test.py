@@ -475,13 +475,13 @@ def test_report_opens_in_a_browser(finished, tmp_path):
 @pytest.mark.slow
 def test_attention_and_neighbours_of_a_run(tmp_path, capsys):
   workdir = tmp_path / 'run'
-  tiny = ['train.steps=1', 'train.eval_every=1', 'evaluation.beam=0', 'samples.count=0']
+  tiny = ['train.steps=1', 'train.eval_every=1', 'evaluation.beam=0', 'samples.count=0', 'evaluation.split=test,valid']
   words = [f'--config.{change}' for change in tiny]
   assert main.main(['train', '--config=experiments/bahdanau/quickstart.py:tiny', f'--workdir={workdir}', *words]) == 0
   page = Page(write(workdir, '--attention=eight hundred and seven', '--attention=two', '--attention', '--words'))
   heads = [row for row in page.rows['attention'] if row[0].startswith('query')]
   assert len(heads) == 5 and [len(row) for row in heads[3:]] == [6, 3] and heads[4][1:] == ['two', '<eos>']
-  assert 'row 3 of ' in page.text['attention'] and 'Cross-attention' in page.text['attention']
+  assert 'row 3 of test' in page.text['attention'] and 'Cross-attention' in page.text['attention']
   tips = [a['title'] for tag, a in page.attributes['attention'] if tag == 'td']
   assert abs(sum(float(tip.rpartition(' ')[2]) for tip in tips[-2:]) - 1) < 0.02
   near = page.column('neighbours')
