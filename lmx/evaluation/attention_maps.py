@@ -85,7 +85,7 @@ def of_split(loaded: Any, count: int) -> list[AttentionRow]:
       state = jax.jit(model.apply, static_argnums=0)(loaded.cfg, loaded.params['model'], batch, state)[1]
     before_BT, batch = batch['tokens_BT'], objective.model_batch(run.objective, batches(1))
   rows = []
-  for b in range(min(count, len(batch['tokens_BT']))):
+  for b in range(min(count, len(batch['tokens_BT']), batches.examples)):
     one = {name: np.asarray(x[b : b + 1]) for name, x in batch.items()}
     before = [] if before_BT is None else _tokens(loaded, before_BT[b], 'T')
     title = f'row {b + 1} of {split}'
@@ -114,7 +114,8 @@ def _translated(loaded: Any, texts: Sequence[str]) -> list[dict[str, np.ndarray]
 def _tokens(loaded: Any, ids: Any, side: str) -> list[str]:
   """Return the tokens of the first or second axis, as labels."""
   is_target = side == 'T' and loaded.model.READS == 'source'
-  return translate.token_labels(loaded.tokenizer.target if is_target else loaded.tokenizer, ids)
+  labels = translate.token_labels(loaded.tokenizer.target if is_target else loaded.tokenizer, ids)
+  return [label or '␣' for label in labels]
 
 
 def _axis(loaded: Any, batch: Mapping[str, np.ndarray], side: str) -> _Axis:

@@ -31,7 +31,7 @@ def find(loaded: RestoredRun, words: Sequence[str] = ()) -> list[Neighbours]:
     InputError: the model has no embedding table of tokens, or a word is no token of any of its tables.
   """
   tables = _tables(loaded.params['model'].get('embed', {}))
-  if not tables or loaded.model.READS == 'characters':
+  if not tables:
     raise InputError(f'--words: model {loaded.model.name} has no table of word embeddings; omit the option')
   found, known = [], set[str]()
   for name, table_VD in tables.items():

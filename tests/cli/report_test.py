@@ -492,6 +492,17 @@ def test_attention_and_neighbours_of_a_run(tmp_path, capsys):
 
 
 @pytest.mark.slow
+def test_attention_of_a_passage_on_its_question(tmp_path):
+  """Of a model that reads characters, whose config names several splits to evaluate."""
+  workdir, tiny = tmp_path / 'run', ('train.steps=1', 'train.eval_every=1')
+  words = [f'--config.{change}' for change in tiny]
+  assert main.main(['train', '--config=experiments/bidaf/quickstart.py:tiny', f'--workdir={workdir}', *words]) == 0
+  page = Page(write(workdir, '--attention', '--words'))
+  assert 'Cross-attention' in page.text['attention'] and 'Self-attention' in page.text['attention']
+  assert len(page.column('neighbours')) > 5
+
+
+@pytest.mark.slow
 def test_cells_and_heads_open_in_a_browser(tmp_path):
   from lmx.cli import report
 
