@@ -57,7 +57,7 @@ class Work(NamedTuple):
   is_recurrent: bool
 
 
-TWO_CORES = Device(8.24e9, 47.6e9, 196e9, 0.94, 2.37e-6)  # by `fit`
+TWO_CORES = Device(7.36e9, 4.75e10, 2.02e11, 1.02, 2.34e-06)  # by `fit`
 _PROCESS = 20.0  # seconds to start and to compile a length, of a run with a measured rate
 _GUESS = Device(26e9, 120e9, 150e9, 8.0, 2e-6)  # where the lines do not determine a constant
 H100 = Device(20e12, 0.1 * 989e12, 0.35 * 989e12, 30.0, 1e-6)  # bfloat16, at most 35% of the peak

@@ -70,9 +70,10 @@ def test_generation_by_layer_equals_the_loop(compiled, monkeypatch):
   with precision.scope('float32'):
     compiled.clear()
     found = generate.generate(module, cfg, params, PROMPT_BT, **call)
-    assert len(compiled) == 7
+    assert len(compiled) in (6, 7)  # the program of the keys may be compiled before
+    count = len(compiled)
     streamed = [int(token_B[0]) for token_B in generate.stream(module, cfg, params, PROMPT_BT, **call)]
-    assert len(compiled) == 7  # the same programs
+    assert len(compiled) == count  # the same programs
     monkeypatch.setattr(generate, '_MOST_STEPS', 0)
     expected = generate.generate(module, cfg, params, PROMPT_BT, **call)
   np.testing.assert_array_equal(found.tokens_BT, expected.tokens_BT)
