@@ -13,6 +13,7 @@ import numpy as np
 
 from lmx.config import resolve
 from lmx.data import pipeline
+from lmx.data.tokenizers import word_characters
 from lmx.decoding import translate
 from lmx.engine import precision
 from lmx.errors import InputError
@@ -123,8 +124,10 @@ def _axis(loaded: Any, batch: Mapping[str, np.ndarray], side: str) -> _Axis:
   is_source = loaded.model.READS == 'source'
   names = ('targets_BT', 'tokens_BT') if side == 'T' and is_source else ('source_BS', f'tokens_B{side}')
   ids = next(batch[name][0] for name in names if name in batch)
+  letters = batch.get(f'characters_B{side}C')  # with them, ids are of fewer words than the tokenizer's
+  tokens = _tokens(loaded, ids, side) if letters is None else word_characters.spelled(letters[0])
   masks = [batch[name][0] for name in ('source_valid_BS', f'valid_B{side}') if name in batch and name[-1] == side]
-  return _Axis(tuple(_tokens(loaded, ids, side)), np.flatnonzero(masks[0] if masks else np.ones(len(ids), bool)))
+  return _Axis(tuple(tokens), np.flatnonzero(masks[0] if masks else np.ones(len(ids), bool)))
 
 
 def _row(loaded: Any, title: str, batch: Mapping[str, np.ndarray], state: Any, before: Sequence[str]) -> AttentionRow:

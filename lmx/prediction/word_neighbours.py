@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lmx.data import stop_words
+from lmx.data.tokenizers import word_characters
 from lmx.decoding import translate
 from lmx.errors import InputError, nearest
 from lmx.metrics.embeddings import Vectors
@@ -36,7 +37,12 @@ def find(loaded: RestoredRun, words: Sequence[str] = ()) -> list[Neighbours]:
   found, known = [], set[str]()
   for name, table_VD in tables.items():
     is_target = loaded.model.READS == 'source' and name != 'source' and loaded.tokenizer.is_separate
-    vectors = _vectors(loaded.tokenizer.target if is_target else loaded.tokenizer, table_VD)
+    tokenizer = loaded.tokenizer.target if is_target else loaded.tokenizer
+    if loaded.run.data.characters:  # a row for each word id, not for each token
+      words_V = word_characters.vocabulary(tokenizer)[: len(table_VD)]
+      vectors = Vectors(words_V, table_VD[: len(words_V)])
+    else:
+      vectors = _vectors(tokenizer, table_VD)
     texts = {*vectors.words}
     tokens = {word: next((text for text in (word, f'·{word}') if text in texts), '') for word in words}
     tokens = tokens or {word: word for word in _content_words(vectors)}

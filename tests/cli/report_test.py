@@ -500,6 +500,8 @@ def test_attention_of_a_passage_on_its_question(tmp_path):
   page = Page(write(workdir, '--attention', '--words'))
   assert 'Cross-attention' in page.text['attention'] and 'Self-attention' in page.text['attention']
   assert len(page.column('neighbours')) > 5
+  labels = [row[0] for row in page.rows['attention'] if row[0]]
+  assert any(len(label) > 8 for label in labels)  # rare words, too, are spelled
 
 
 @pytest.mark.slow

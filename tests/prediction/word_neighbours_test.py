@@ -7,7 +7,7 @@ import types
 import numpy as np
 import pytest
 
-from lmx.data.tokenizers import build
+from lmx.data.tokenizers import build, word_characters
 from lmx.errors import InputError
 from lmx.prediction import word_neighbours
 
@@ -15,26 +15,28 @@ TEXT = 'the king and the queen saw the king near the castle\n'
 TOKENIZER = build.train('words', [TEXT], rule='lines')
 
 
-def loaded(embed, reads='tokens', tokenizer=TOKENIZER):
-  model = types.SimpleNamespace(name='a_model', READS=reads)
-  return types.SimpleNamespace(model=model, params={'model': {'embed': embed}}, tokenizer=tokenizer, workdir='run')
+def loaded(embed, characters=0):
+  run = types.SimpleNamespace(data=types.SimpleNamespace(characters=characters))
+  model, params = types.SimpleNamespace(name='a_model', READS='tokens'), {'model': {'embed': embed}}
+  return types.SimpleNamespace(model=model, params=params, tokenizer=TOKENIZER, run=run, workdir='run')
 
 
-def table():
+def table(words=None):
   """Every word has its own axis, except that queen is near king."""
-  table_VD = np.eye(TOKENIZER.vocab_size, dtype=np.float32)
-  king, queen = (int(TOKENIZER.encode(word)[0]) for word in ('king', 'queen'))
-  table_VD[queen, king] = 3.0
+  words = words or [TOKENIZER.id_to_token(i) for i in range(TOKENIZER.vocab_size)]
+  table_VD = np.eye(len(words), dtype=np.float32)
+  table_VD[words.index('queen'), words.index('king')] = 3.0
   return table_VD
 
 
-@pytest.mark.parametrize('reads', ['tokens', 'characters'])
-def test_neighbours_of_content_words_are_those_of_largest_cosine(reads):
-  (found,) = word_neighbours.find(loaded({'table': table()}, reads))
+@pytest.mark.parametrize('characters', [0, 8])
+def test_neighbours_of_content_words_are_those_of_largest_cosine(characters):
+  run = loaded({'table': table(word_characters.vocabulary(TOKENIZER) if characters else None)}, characters)
+  (found,) = word_neighbours.find(run)
   rows = dict(found.words)
   assert found.table == 'embed/table' and {*rows} == {'king', 'queen', 'castle'}  # no stop words
   assert rows['king'][0] == ('queen', pytest.approx(3 / np.sqrt(10), abs=1e-6)) and len(rows['king']) <= 8
-  (found,) = word_neighbours.find(loaded({'table': table()}, reads), ['queen', 'near'])
+  (found,) = word_neighbours.find(run, ['queen', 'near'])
   assert [word for word, _ in found.words] == ['queen', 'near'] and found.words[0][1][0][0] == 'king'
 
 

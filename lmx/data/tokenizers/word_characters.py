@@ -35,6 +35,16 @@ def character_ids(words: Sequence[bytes], characters: int) -> np.ndarray:
   return _gather(*_flat(words), np.arange(len(words)), characters)
 
 
+def spelled(characters_TC: np.ndarray) -> list[str]:
+  """Return the words of character ids, truncated as they are; the ends of a sentence by their names."""
+  ends = {BEGIN_SENTENCE: _NAMES[BEGIN], END_SENTENCE: _NAMES[END]}
+  words = []
+  for ids in characters_TC.tolist():
+    letters = bytes(i - 1 for i in ids if 0 < i < BEGIN_SENTENCE).decode(errors='replace')
+    words.append(next((name for i, name in ends.items() if i in ids), letters))
+  return words
+
+
 def _flat(words: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
   """Return (concatenated bytes of the words, offsets)."""
   offsets = np.cumsum([0, *map(len, words)])

@@ -45,6 +45,15 @@ def test_words_are_spelled_as_released():
   assert found[3].tolist() == [259, 260, 261, 261, 261, 261]
 
 
+def test_words_are_read_back_from_their_characters():
+  words = ['a', 'größe', 'longest word']
+  ids = word_characters.character_ids([word.encode() for word in words], 9)
+  assert word_characters.spelled(ids) == ['a', 'größe', 'longest']
+  tokenizer = build.train('words', ['a word\n'], rule='lines')
+  end = word_characters.create(tokenizer, 9).character_ids(np.array([tokenizer.eos_id]))
+  assert word_characters.spelled(end) == ['</S>']
+
+
 def test_oov_word_is_spelled_as_input_and_unk_as_target():
   data, spelled = made()
   tokens = np.asarray(data.splits['valid'].tokens)
