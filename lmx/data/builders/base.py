@@ -140,6 +140,28 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
     return {name: os.fspath(path) for name, path in paths.items()}
 
 
+class OwnFiles:
+  """Mixin of the builders of the user's files; splits without a file are held out of the training rows by a hash."""
+
+  source: Any
+
+  def splits(self, paths: Any) -> list[str]:
+    """Return the splits with files, and those held out."""
+    return [*paths, *self.source.held_out_splits()]
+
+  def size(self, split: str, paths: Any) -> Mapping[str, int]:
+    """Return {}: no size is published."""
+    del split, paths
+    return {}
+
+  def rows_of(self, split: str) -> tuple[str, Callable[[str], bool]]:
+    """Return the split whose files hold a split's rows, and a function that is True for the texts of its rows."""
+    missing = self.source.held_out_splits()
+    if split != 'train' and split not in missing or not missing:
+      return split, lambda text: True
+    return 'train', lambda text: files.hashed_split(text, missing, self.source.split_fraction) == split
+
+
 def make(base: type[TextBuilder], source: Any, name: str, directory: str) -> TextBuilder:
   """Return the builder of a data set.
 

@@ -178,12 +178,8 @@ def find_texts(pattern: str, names: str = 'words') -> dict[str, list[str]]:
   """Return {split: user's text files}; see `split_files.find_splits` for `pattern` and `names`."""
   own = split_files.with_compression(('.train', '.valid', '.dev', '.test'))  # of plain text too
   endings = TEXT_NAMES if names == 'prefixes' else (*TEXT_NAMES, *own)
-  splits = split_files.find_splits(pattern, endings, f'text file; expected {TEXT_KINDS}', names)
-  if not splits:
-    raise InputError('data.manual_dir: got none for data set text_files; expected a directory or text files')
-  if 'train' not in splits:
-    raise InputError(f'{pattern}: got only files named as validation or test text; expected training text too')
-  return splits
+  expected = f'text file; expected {TEXT_KINDS}'
+  return split_files.find_own('text_files', pattern, endings, expected, names, files='text files', rows='text')
 
 
 def held_out_splits(splits: Collection[str], fraction: float) -> list[str]:

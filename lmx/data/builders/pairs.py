@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow_datasets.public_api as tfds
@@ -45,7 +45,7 @@ class PairBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[cal
     }
 
 
-class OwnPairBuilder(PairBuilder, skip_registration=True):  # type: ignore[call-arg]
+class OwnPairBuilder(base.OwnFiles, PairBuilder, skip_registration=True):  # type: ignore[call-arg]
   """The user's translations; splits without a file are held out of the training pairs."""
 
   def find_files(self, directory: str) -> Any:
@@ -55,10 +55,6 @@ class OwnPairBuilder(PairBuilder, skip_registration=True):  # type: ignore[call-
     self._missing = self.source.held_out_splits()
     self._parts = self._counted(paths['train']) if self._missing else {}
     return [*paths, *self._missing]
-
-  def size(self, split: str, paths: Any) -> Mapping[str, int]:
-    del split, paths
-    return {}
 
   def pairs(self, split: str, paths: Any) -> Iterator[parallel.Pair]:
     """Yield the pairs in the split's files, or the training pairs assigned to the split."""

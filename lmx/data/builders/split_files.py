@@ -92,6 +92,31 @@ def find_splits(
   return {split: list(paths.values()) for split, paths in splits.items()}
 
 
+def find_own(
+  dataset: str, pattern: str, endings: tuple[str, ...], expected: str, names: str, *, files: str, rows: str
+) -> dict[str, list[str]]:
+  """Return {split: the user's files} of a data set, with training files; see `find_splits`.
+
+  Args:
+    dataset: name of the data set, for messages.
+    pattern: as for `find_splits`.
+    endings: as for `find_splits`.
+    expected: as for `find_splits`.
+    names: as for `find_splits`.
+    files: name of its files, for messages.
+    rows: name of what they hold.
+
+  Raises:
+    InputError: as `find_splits`, or there is no pattern or no training file.
+  """
+  splits = find_splits(pattern, endings, expected, names)
+  if not splits:
+    raise InputError(f'data.manual_dir: got none for data set {dataset}; expected a directory or {files}')
+  if 'train' not in splits:
+    raise InputError(f'{pattern}: got only files named as validation or test {rows}; expected training {rows} too')
+  return splits
+
+
 def with_compression(endings: Iterable[str], names: str = 'words') -> tuple[str, ...]:
   """Return endings, plain and compressed; earlier versions read .gz only."""
   return tuple(end + how for end in endings for how in ('', *(documents.COMPRESSED if names == 'words' else ('.gz',))))

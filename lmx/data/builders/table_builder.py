@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lmx.data.builders import base, files, labelled, tables
+from lmx.data.builders import base, labelled, tables
 from lmx.data.builders.files import Document
 
 
@@ -47,26 +47,16 @@ class TableBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[ca
     return {'rows': held_out if split == 'valid' else whole - held_out} if whole else {}
 
 
-class OwnTableBuilder(TableBuilder, skip_registration=True):  # type: ignore[call-arg]
+class OwnTableBuilder(base.OwnFiles, TableBuilder, skip_registration=True):  # type: ignore[call-arg]
   """The user's tables; splits without a file are held out of the training rows by a hash of their texts."""
 
   def find_files(self, directory: str) -> Any:
     return tables.find_own(directory, self.source.split_names)
 
-  def splits(self, paths: Any) -> list[str]:
-    return [*paths, *self.source.held_out_splits()]
-
-  def size(self, split: str, paths: Any) -> Mapping[str, int]:
-    del split, paths
-    return {}
-
   def rows(self, split: str, paths: Any) -> Iterator[tables.Row]:
     table = tables.own(self.source.texts, self.source.label, self.source.scores)
-    missing = self.source.held_out_splits()
-    part = 'train' if split in missing else split
+    part, belongs = self.rows_of(split)
     for path in paths[part]:
       for name, texts, label in tables.read(table, path, part):
-        if part == 'train' and missing:
-          if files.hashed_split('\n'.join(texts), missing, self.source.split_fraction) != split:
-            continue
-        yield f'{os.path.basename(path)}:{name}', texts, label
+        if belongs('\n'.join(texts)):
+          yield f'{os.path.basename(path)}:{name}', texts, label

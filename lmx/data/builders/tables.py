@@ -100,12 +100,7 @@ def find_own(pattern: str, names: str = 'words') -> dict[str, list[str]]:
   """Return {split: the user's tables}; see `split_files.find_splits` for `pattern` and `names`."""
   endings = (*split_files.with_compression(cells.ENDINGS, names), *(['.parquet'] if names == 'words' else []))
   expected = f'table; expected *.parquet, {split_files.describe(cells.ENDINGS)}'
-  splits = split_files.find_splits(pattern, endings, expected, names)
-  if not splits:
-    raise InputError('data.manual_dir: got none for data set table_files; expected a directory or tables')
-  if 'train' not in splits:
-    raise InputError(f'{pattern}: got only files named as validation or test rows; expected training rows too')
-  return splits
+  return split_files.find_own('table_files', pattern, endings, expected, names, files='tables', rows='rows')
 
 
 def read(table: Table, path: str, split: str) -> Iterator[Row]:

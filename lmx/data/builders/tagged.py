@@ -135,12 +135,7 @@ def find_own(pattern: str, names: str = 'words') -> dict[str, list[str]]:
   """Return {split: the user's files of labelled sentences}; see `split_files.find_splits`."""
   endings = split_files.with_compression(OWN_ENDINGS, names)
   expected = f'file of labelled words; expected {split_files.describe(OWN_ENDINGS)}'
-  splits = split_files.find_splits(pattern, endings, expected, names)
-  if not splits:
-    raise InputError('data.manual_dir: got none for data set tagged_files; expected a directory or files')
-  if 'train' not in splits:
-    raise InputError(f'{pattern}: got only files named as validation or test; expected training sentences too')
-  return splits
+  return split_files.find_own('tagged_files', pattern, endings, expected, names, files='files', rows='sentences')
 
 
 def read_labelled(path: str) -> Iterator[Sentence]:

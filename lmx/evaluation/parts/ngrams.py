@@ -40,7 +40,8 @@ def measure(subject: Subject) -> Added:
   }
   train = np.asarray(corpus.splits['train'].tokens)
   found, ngram_nll = ngram.baselines(train, corpus.tokenizer.vocab_size, texts, order=run.evaluation.order)
-  mixed = {name: {'skipped': skipped} for name in chosen} if skipped else _mix(subject, chosen, ngram_nll)
+  counts_of = {name: texts[name][1] for name in chosen}
+  mixed = {name: {'skipped': skipped} for name in chosen} if skipped else _mix(subject, counts_of, ngram_nll)
   each = {name: {**found[name], 'mixture': mixed[name]} for name in chosen}
   return Added({'baselines': each[split], **({'validation_baselines': each['valid']} if validation_baselines else {})})
 
@@ -62,8 +63,10 @@ def _reason(subject: Subject) -> str:
   return f'{positions:,} positions to read again, more than {MOST:,}' if positions > MOST else ''
 
 
-def _mix(subject: Subject, chosen: list[str], ngram_nll: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
-  """Return the mixture's metrics on the splits of `chosen`."""
+def _mix(
+  subject: Subject, counts_of: Mapping[str, Mapping[str, int]], ngram_nll: Mapping[str, np.ndarray]
+) -> dict[str, dict[str, Any]]:
+  """Return the mixture's metrics on each split of `counts_of`, from its counts of words, characters and bytes."""
   run, corpus, params, engine, _, _ = subject
   params = engine.to_one_device(params)
   pairs = {}
@@ -73,9 +76,8 @@ def _mix(subject: Subject, chosen: list[str], ngram_nll: Mapping[str, np.ndarray
     pairs[name] = run_nll[scored], ngram_nll[name][scored]
   weight = best_weight(*pairs['valid'])
   metrics = {}
-  for name in chosen:
+  for name, counts in counts_of.items():
     nll = mix(*pairs[name], weight)
-    counts = evaluate.text_counts(corpus, name, run.data)
     about = {'order': run.evaluation.order, 'weight': weight, 'tokens_counted': len(nll)}
     metrics[name] = {**about, **language.report(float(nll.sum()), len(nll), counts)}
   return metrics
