@@ -76,18 +76,22 @@ def run(args: argparse.Namespace) -> int:
 
 def _compare(args: argparse.Namespace, workdirs: Sequence[Any]) -> int:
   """Write the page of several runs."""
-  from lmx.reporting import html_report
-  from lmx.reporting.html_report import comparison
+  from lmx.config import run_files
+  from lmx.reporting import COLOURS
 
   for name in ('attention', 'words', 'rows'):
     if getattr(args, name) not in ([], None, ''):
       raise InputError(f'--{name}: got it with {len(workdirs)} runs; expected one run; omit it')
   if not args.output:
     raise InputError(f'--output: got none with {len(workdirs)} runs; expected a file, such as --output=compare.html')
-  if len(workdirs) > comparison.MOST_RUNS:
-    raise InputError(f'DIR: got {len(workdirs)} runs; expected at most {comparison.MOST_RUNS}; name fewer')
+  if len(workdirs) > COLOURS:
+    raise InputError(f'DIR: got {len(workdirs)} runs; expected at most {COLOURS}; name fewer')
   if len({*map(str, workdirs)}) < len(workdirs):
     raise InputError('DIR: got a run twice; expected different runs; name each once')
+  for workdir in workdirs:
+    run_files.read_config(workdir)  # a missing run is reported before JAX is imported
+  from lmx.reporting import html_report
+
   path = storage.path('--output', args.output, storage.FILE)
   reports = [read(workdir) for workdir in workdirs]
   for workdir, report in zip(workdirs, reports, strict=True):

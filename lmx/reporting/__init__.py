@@ -9,6 +9,7 @@ from lmx import ranges
 from lmx.errors import InputError, check_choice
 
 TRACKERS = ('wandb', 'mlflow')
+COLOURS = 6  # of curves, in html_report/style.css: the most runs on one page
 
 
 @dataclasses.dataclass(frozen=True)

@@ -96,6 +96,7 @@ def test_errors_are_reported_before_jax_is_imported(run, tmp_path):
     *((named(name, tmp_path / 'none'), 'none: got no config.json, and there is no such file') for name in RUNS),
     *(([*named(name, run), '--config.evaluation.bem=3'], 'did you mean "beam"?') for name in changed),
     (['report', f'{tmp_path}/none'], 'none: got no config.json'),
+    (['report', str(run), f'{tmp_path}/none', '--output=o.html'], 'none: got no config.json'),
     *(([name, f'{tmp_path}/none', f'{tmp_path}/none2'], 'none') for name in ('compare', 'results', 'runs')),
     (['predict', f'--workdir={run}', '--input=none.csv'], 'none.csv: cannot be read (No such file'),
     (['translate', f'--workdir={run}', '--input=none.txt'], 'none.txt: cannot be read (No such file'),

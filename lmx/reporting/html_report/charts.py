@@ -18,7 +18,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lmx.reporting import loss_curve, templates
+from lmx.reporting import COLOURS, loss_curve, templates
 from lmx.reporting.html_report import formats
 
 _STYLE = (pathlib.Path(__file__).parent / 'style.css').read_text(encoding='utf-8')
@@ -28,7 +28,6 @@ _VARIABLES = {colour: f'var(--{name})' for name, colour in THEME.items()}
 _MAX_POINTS = 1000  # per curve
 _MIN_SMOOTHED = 40  # points; shorter training curves are not smoothed
 PER_CLASS = re.compile(r'_class_[0-9]{1,9}$')
-COLOURS = 6  # of style.css
 _SERIES = re.compile(r'_\d+$')
 _MAX_SERIES = 10
 _LOG_FIELDS = ('step', 'split', 'seconds')

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lmx.reporting.html_report import charts, formats, sections
+from lmx.reporting.html_report import formats, sections
 
 if TYPE_CHECKING:
   from lmx.reporting.html_report import Report
 
 Table = tuple[list[Any], list[list[Any]]]  # head and rows
-MOST_RUNS = charts.COLOURS
 
 
 def names(reports: Sequence[Report]) -> list[str]:
