@@ -98,10 +98,13 @@ def defaults(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _others(default: Any, value: Any) -> list[Any]:
-  """Return test values of an option: all of a list, or for a number its default and a larger one."""
+  """Return test values of an option: all of a list, or its default and another number or text."""
   if isinstance(default, tuple):
     return [x for x in default if x != value]
-  return [not value] if isinstance(default, bool) else [x for x in (default, 2 * value + 1) if x != value]
+  if isinstance(default, bool):
+    return [not value]
+  other = f'{value}x' if isinstance(default, str) else 2 * value + 1
+  return [x for x in (default, other) if x != value]
 
 
 def _counts(build: Callable, options: Mapping[str, Any], variant: str, values: Mapping[str, Any], name: str) -> bool:

@@ -27,6 +27,18 @@ def measured_split(variant: str, tested: Sequence[str] = TESTED) -> str:
   return 'test' if variant in tested else 'valid'
 
 
+def word_vectors(source: str, *, elmo: bool = False) -> dict[str, Any]:
+  """Return the settings of option `vectors`, the word vectors of a user's model.
+
+  Args:
+    source: run of word2vec, or file of GloVe, word2vec or fastText; '' for none.
+    elmo: `train.init_from` is a run of ELMo's language model; then only a text of vectors is read.
+  """
+  if not source:
+    return {}
+  return {'data': {'vectors': source}} if elmo else {'train': {'init_from': source}}
+
+
 def tiny(**data: Any) -> dict[str, Any]:
   """Return the tiny variant of fine-tuning: newly initialised, on a part of the embedded corpus.
 

@@ -14,8 +14,8 @@ The paper has SST, IMDb, TREC, SNLI and SQuAD with GloVe vectors and CoVe. Here 
 experiments/bcn/sst.py:sst2: 128 cells, words of 100 with character vectors, dropout 0.5, Adam at 0.001, batches of 32,
 patience 5. The task's metric selects the checkpoint.
 
---config.train.init_from=RUN or FILE gives word vectors: a run of word2vec, or GloVe's or word2vec's file. With ELMo,
-whose run is train.init_from, --config.data.vectors=FILE gives them. Options as in sst.py; `place=none` has no ELMo.
+`vectors=RUN or FILE` gives word vectors: a run of word2vec, or GloVe's or word2vec's file; with ELMo a text file. Other
+options as in sst.py; `place=none` has no ELMo.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from experiments.elmo import recipe as elmo
 VARIANTS = (*glue.OWN, 'tiny')
 
 
-@config.arguments(VARIANTS, place=('none', 'input', 'output', 'both'), **recipe.OPTIONS)
+@config.arguments(VARIANTS, place=('none', 'input', 'output', 'both'), vectors='', **recipe.OPTIONS)
 def get_config(variant, options):
   base = {
     'name': f'bcn_{variant}',
@@ -50,7 +50,8 @@ def get_config(variant, options):
     }
     return config.merge(base, settings, elmo.tiny(options.place), changes, {'model': {'F': 12, 'D': 8}})
   head = {'objective': recipe.HEAD} if variant == 'own_scores' else {}
-  return config.merge(base, head, settings, glue.own(variant))
+  vectors = fine_tuning.word_vectors(options.vectors, elmo=options.place != 'none')
+  return config.merge(base, head, settings, glue.own(variant), vectors)
 
 
 def sweep():

@@ -14,15 +14,51 @@ ADAGRAD = {'optimizer': 'adagrad', 'lr': 0.2, 'accumulator': 0.01, 'clip_norm': 
 # Sizes of task models without pre-trained word vectors; Peters et al. 2018 have 50-dimensional vectors and 128 filters.
 # --config.data.vectors=FILE gives vectors, whose width becomes model.E.
 OWN_WORDS = {'E': 100, 'char_filters': ((3, 30),), 'char_projection': 30}
-
-
 FIXED_WORDS = ('^model/embed/table$', 0.0, 0.0)  # of optim.groups: word vectors that are not trained
+# Options of `tagger`.
+TAGGER: dict[str, Any] = {
+  'place': ('', 'input', 'output', 'both'),
+  'bilm': ('mini', 'small', 'medium', 'original'),
+  'fine_tune': False,
+}
 
 
 def fix_words(settings: dict[str, Any]) -> dict[str, Any]:
   """Return `settings` with optimizer groups that freeze word vectors, such as those of data.vectors."""
   groups = settings.get('optim', {}).get('groups', (('.*', 1.0, 1.0),))
   return {**settings, 'optim': {**settings.get('optim', {}), 'groups': (FIXED_WORDS, *groups)}}
+
+
+def tagger(variant: str, options: Any) -> Any:
+  """Return the settings of the tagger on WNUT-17, as wnut17.py describes them.
+
+  Args:
+    variant: a name; one that ends in 'elmo' adds ELMo vectors, 'tiny' is tiny.
+    options: values of TAGGER.
+  """
+  base = {
+    'name': f'wnut17_{variant}',
+    'model': {'name': 'bilstm', 'dropout': 0.3, **({} if variant == 'tiny' else OWN_WORDS)},
+    'objective': {'name': 'tag'},
+    'data': {
+      'dataset': 'wnut17',
+      'tokenizer': 'words',
+      'min_count': 2,  # rarer words share an embedding and differ by their characters
+      'characters': 24,
+      'batching': {'name': 'tagged', 'buckets': (16, 24, 32, 48, 64)},
+      'batch_size': 32,
+      'length': 128,
+    },
+    'optim': {'optimizer': 'adam', 'lr': 2e-3, 'schedule': 'linear', 'clip_norm': 5.0},
+    'train': {'epochs': 20, 'best_by': 'headline', 'log_every': 50},
+    # The F1 still rises after the likelihood of the labels has stopped rising.
+    'evaluation': {'split': 'test', 'which': 'last'},
+  }
+  where = place(variant, options.place, 'input')
+  size = task(options.bilm, where, options.fine_tune)
+  tags = {'dataset': 'embedded_tags', 'length': 64, 'batching': {'buckets': ()}}
+  small = config.merge(tiny(where, spelled=True), {'data': tags})
+  return config.merge(base, size, small.to_dict() if variant == 'tiny' else {})
 
 
 def place(variant: str, given: str, default: str) -> str:

@@ -12,8 +12,8 @@ original; `fine_tune`. GLUE's test labels are not public, so its tasks are evalu
 --config.evaluation.split=test if the files have labels.
 
 No paper reports ESIM without ELMo on these tasks. The tasks are small and there are no pre-trained word vectors. So the
-model is half as wide as on SNLI, and a word has an embedding of 100 and a character vector. --config.data.vectors=FILE
-gives vectors; without ELMo also --config.train.init_from=RUN, a run of word2vec. The task's metric selects the
+model is half as wide as on SNLI, and a word has an embedding of 100 and a character vector. `vectors=RUN or FILE` gives
+word vectors: a run of word2vec, or GloVe's or word2vec's file; with ELMo a text file. The task's metric selects the
 checkpoint and halves the rate. Otherwise as snli.py.
 """
 
@@ -32,6 +32,7 @@ VARIANTS = (*(name for name in glue.TASKS if name not in SINGLE), 'scitail', *gl
   place=('none', 'input', 'output', 'both'),
   bilm=('mini', 'small', 'medium', 'original'),
   fine_tune=False,
+  vectors='',
 )
 def get_config(variant, options):
   settings = recipe.settings(options.place, options.bilm, fine_tune=options.fine_tune)
@@ -46,7 +47,8 @@ def get_config(variant, options):
     return config.merge(settings, recipe.PETERS, {'objective': {'name': 'classify'}}, recipe.tiny(options.place))
   words = {'data': {'characters': 24}}  # with ELMo as the biLM
   task = glue.own(variant, texts=2) if variant in glue.OWN else glue.task(variant)
-  return config.merge(words, settings, recipe.PETERS, base, task)
+  vectors = fine_tuning.word_vectors(options.vectors, elmo=options.place != 'none')
+  return config.merge(words, settings, recipe.PETERS, base, task, vectors)
 
 
 def sweep():

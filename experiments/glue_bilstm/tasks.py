@@ -8,7 +8,8 @@ archives unpacked (CoLA/train.tsv, ...). The default is the paper's "+Attn, ELMo
 direction over ELMo vectors instead of words, attention between the texts of a pair, a second biLSTM. Single texts have
 no attention. Options: `elmo=false` reads words, `attention=false` encodes the texts of a pair independently,
 `bilm=medium`, small or mini, `cells=200` for a CPU. `elmo=false,fixed` freezes the word vectors from
---config.data.vectors=FILE: theirs are GloVe 840B.300d.
+--config.data.vectors=FILE: theirs are GloVe 840B.300d. `own,elmo=false,vectors=RUN or FILE` gives word vectors to your
+table's words: a run of word2vec, or GloVe's or word2vec's file.
 
   variant  metric                   published, single-task, validation split (table 6)
                                     BiLSTM  +ELMo  +Attn  +Attn, ELMo
@@ -61,6 +62,7 @@ REGRESSION = {'pooling': 'pooled', 'bptt': 0, 'normalize': False, 'dropout_poole
   attention=True,
   bilm=('original', 'medium', 'small', 'mini'),
   fixed=False,
+  vectors='',
   cells=1500,
   lr=1e-4,
   fidelity=('released', 'paper'),
@@ -107,7 +109,8 @@ def get_config(variant, options):
   if options.fixed and not elmo:  # with ELMo there are no words
     size = recipe.fix_words(size)
   head = {'objective': {**REGRESSION, 'head': () if released else (512,), 'activation': 'tanh'}}
-  return config.merge(base, glue.task(variant), size, head if variant in ('stsb', 'own_scores') else {})
+  vectors = fine_tuning.word_vectors(options.vectors) if variant in glue.OWN and not elmo else {}
+  return config.merge(base, glue.task(variant), size, head if variant in ('stsb', 'own_scores') else {}, vectors)
 
 
 def _tiny(elmo: str) -> dict[str, Any]:

@@ -9,8 +9,8 @@
   tiny        topics of the embedded corpus: seconds on a CPU
 
 Options as in quickstart.py. The encoder has width 128 and is newly initialised; a row has at most 128 words, the last
-of a longer text. The task's metric selects the checkpoint. --config.train.init_from=RUN or FILE gives word vectors of
-width 128, or of width D with --config.model.D=D: a run of word2vec, or GloVe's or word2vec's file.
+of a longer text. The task's metric selects the checkpoint. `vectors=RUN or FILE` gives word vectors, a run of word2vec
+or GloVe's or word2vec's file; the encoder then has their width.
 
 The encoder reads one text. For two texts: experiments/esim/pairs.py:own_pairs.
 """
@@ -23,7 +23,7 @@ from experiments.self_attention import recipe
 VARIANTS = ('own', 'own_scores', 'tiny')
 
 
-@config.arguments(VARIANTS, **recipe.OPTIONS)
+@config.arguments(VARIANTS, vectors='', **recipe.OPTIONS)
 def get_config(variant, options):
   base = {
     'data': {'batching': {'name': 'documents', 'buckets': (16, 24, 32, 48, 64)}, 'length': 128},
@@ -33,7 +33,9 @@ def get_config(variant, options):
   settings = recipe.classifier(variant, options)
   if variant == 'tiny':
     return config.merge(settings, base, {'evaluation': {'split': 'test'}}, recipe.tiny())
-  return config.merge(settings, base, glue.own(variant))
+  vectors = fine_tuning.word_vectors(options.vectors)
+  width = {'model': {'D': 0}} if vectors else {}  # that of the vectors
+  return config.merge(settings, base, glue.own(variant), vectors, width)
 
 
 def sweep():

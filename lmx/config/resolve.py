@@ -247,15 +247,21 @@ def _copy_sizes(settings: dict[str, Any], given: Collection[str]) -> None:
 
 
 def _copy_width(settings: dict[str, Any], given: Collection[str]) -> None:
-  """Set the width of the model's word table to that of the word vectors, unless the command line gave one."""
+  """Set the width of the model's word table to that of the word vectors, unless the command line gave one.
+
+  A model with a single width has it in D, which the vectors set if it is 0.
+  """
   model, data, train = (settings[name] for name in ('model', 'data', 'train'))
-  if 'model.E' in given or not registry.get(model['name']).WORD_TABLE:
+  single = not registry.get(model['name']).WORD_TABLE
+  if 'model.E' in given or single and model.get('D') != 0:
     return
   if data.get('vectors') or train.get('init_from'):
     from lmx.config import word_vectors  # reads files in formats that few configs name
 
     if (source := word_vectors.source(model, data, train)) and (width := word_vectors.width(source)):
-      model['E'] = width
+      model['D' if single else 'E'] = width
+    elif single:
+      del model['D']  # the default, until the reader of the vectors reports what is wrong
 
 
 def _unnamed_sizes(model: Mapping[str, Any]) -> list[str]:

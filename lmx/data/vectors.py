@@ -184,7 +184,9 @@ def _files(path: str, field: str) -> tuple[str, str]:
     if all(found):
       return found[0], found[1]
   state = 'a directory without embeddings.txt and words.lst' if os.path.isdir(given) else 'which does not exist'
-  other = '; set train.init_from for a run of word2vec' if field == 'data.vectors' else ''
+  other = (
+    f'; lmx vectors --workdir={given} --export=FILE writes those of a run of word2vec' if os.path.isdir(given) else ''
+  )
   raise InputError(f'{field}: got {path}, {state}; expected a text of word vectors, or the directory of Senna{other}')
 
 

@@ -54,7 +54,7 @@ class Config:
 
   Attributes:
     V: vocabulary size.
-    D: width.
+    D: width; 0 in an experiment: that of the word vectors.
     F: width of the feed-forward networks.
     N: layers.
     score: one of lmx.layers.rnn_attention.SCORES.

@@ -14,7 +14,7 @@ import lmx
 from lmx.checkpoint import manager
 from lmx.cli import main
 from lmx.config import resolve, run_files
-from lmx.data import pipeline
+from lmx.data import pipeline, vectors
 from lmx.data.tokenizers import words as words_lib
 from lmx.errors import InputError
 from lmx.interop import word2vec
@@ -218,6 +218,32 @@ def test_width_of_the_vectors_becomes_the_models(word2vec_run, tmp_path):
     assert resolve.load('experiments/esim/pairs.py:own_pairs', [source, 'model.E=7']).model.E == 7, source
   named = ['train.init_parts=("model",)', f'train.init_from={workdir}']  # the parameters of a run, not its vectors
   assert resolve.load('experiments/esim/pairs.py:own_pairs', named).model.E == 100
+
+
+@pytest.mark.parametrize(
+  ('recipe', 'width'),
+  [
+    ('esim/pairs.py:own_pairs', 'E'),
+    ('bcn/tasks.py:own', 'E'),
+    ('glue_bilstm/tasks.py:own,elmo=false', 'E'),
+    ('elmo/tagging.py:own', 'E'),
+    ('self_attention/tasks.py:own', 'D'),
+  ],
+)
+def test_option_vectors_names_a_run_or_a_file_and_sets_the_width(word2vec_run, tmp_path, recipe, width):
+  for source, size in ((word2vec_run[0], 16), (written(tmp_path, 'glove'), 4)):
+    if size == 4:
+      source.write_text('the 1 2 3 4\n')
+    run = resolve.load(f'experiments/{recipe},vectors={source}')
+    assert run.train.init_from == str(source) and getattr(run.model, width) == size
+
+
+def test_option_vectors_with_elmo_takes_a_text_and_leaves_the_run_to_elmo(word2vec_run):
+  recipe = 'experiments/bcn/tasks.py:own,place=both,bilm=mini,vectors='
+  run = resolve.load(f'{recipe}glove.txt', ['train.init_from=elmo'])
+  assert (run.data.vectors, run.train.init_from) == ('glove.txt', 'elmo')
+  with pytest.raises(InputError, match='data.vectors: got .* lmx vectors --workdir=.* --export=FILE'):
+    vectors.digest(resolve.load(f'{recipe}{word2vec_run[0]}').data.vectors)
 
 
 def test_file_of_vectors_that_does_not_fit_is_rejected(language_model, tmp_path):
