@@ -295,7 +295,8 @@ def obstacle(module: Model, model: str, objective: str, method: str, cfg: Any = 
   if module.READS not in ('tokens', 'characters'):
     return f'model "{model}" reads {module.READS}; expected a model that reads one text'
   if method == 'embed':
-    return ''
+    is_pair = contextual_embeddings.reads_pairs(module, module.Config() if cfg is None else cfg)
+    return f'model "{model}" reads two texts; expected a model that reads one' if is_pair else ''
   if not module.WORDS:
     return f'model "{model}" predicts no words'
   return '' if module.CAUSAL else f'model "{model}" reads in both directions; expected one such as gpt2 or rnn_lm'

@@ -277,6 +277,7 @@ def test_embed_needs_a_text_model():
     return [m for m in inference.METHODS if not inference.obstacle(module, name, module.OBJECTIVE, m)]
 
   assert able('transformer') == ['translate'] and able('word2vec') == able('ntm') == []
+  assert able('esim') == able('bidaf') == ['predict'] and able('self_attention') == ['predict', 'embed']
   assert able('rnn_lm') == ['generate', 'score', 'embed'] and able('xlnet') == able('bert') == ['score', 'embed']
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 
 from lmx import storage
+from lmx.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
   if not storage.is_remote(args.workdir):
     run_files.read_config(args.workdir)  # a missing run is reported before JAX is imported
+  _check_model(args.workdir)
   from lmx.runs import convert
 
   card = {'license_id': args.license, 'card': args.card}
@@ -47,3 +49,24 @@ def run(args: argparse.Namespace) -> int:
   for line in convert.export_run(args.workdir, args.to, args.which, args.max_shard_size, card, **push):
     print(line)
   return 0
+
+
+def _check_model(workdir: str) -> None:
+  """Raise InputError if no other library reads the run's model; the message names the commands that use the run."""
+  from lmx import inference
+  from lmx.config import resolve, run_files
+  from lmx.interop import huggingface
+  from lmx.models import registry
+
+  run = resolve.to_run(resolve.resolve(run_files.read_config(workdir), saved=True))
+  name, module = run.model_name, registry.get(run.model_name)
+  if name in huggingface.MODELS:
+    return
+  able = [way for way in inference.METHODS if not inference.obstacle(module, name, run.objective_name, way, run.model)]
+  commands = [f'lmx {way} --workdir={workdir}' for way in able] or [f'lmx evaluate --workdir={workdir}']
+  if module.READS == 'windows':
+    commands = [f'lmx vectors --workdir={workdir} --export=vectors.txt']
+  raise InputError(
+    f'model: got "{name}" in {workdir}; expected one of {", ".join(huggingface.MODELS)}, which other libraries read; '
+    f"use the run in lmx: {', '.join(commands)}, or in Python lmx.load('{workdir}')"
+  )

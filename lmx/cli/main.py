@@ -201,13 +201,17 @@ def _check_settings(args: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _plain_warnings() -> Iterator[None]:
-  """Show only the message of an InputWarning, because its source line means nothing to a user."""
+  """Show an InputWarning once, and only its message, because its source line means nothing to a user."""
   usual = warnings.formatwarning
+  shown: set[str] = set()
 
   def plain(message: Any, category: Any, filename: Any, lineno: Any, line: Any = None) -> str:
     if issubclass(category, InputWarning):
       kind = '' if issubclass(category, InputNote) else 'warning: '
-      return f'lmx: {kind}{redact(str(message))}\n'
+      text = f'lmx: {kind}{redact(str(message))}\n'
+      is_new = text not in shown
+      shown.add(text)
+      return text * is_new
     return usual(message, category, filename, lineno, line)
 
   warnings.formatwarning = plain

@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     nargs='?',
     const='',
     metavar='TEXT',
-    help='show the attention on TEXT, which an encoder-decoder translates, or without TEXT on rows of the evaluated '
-    'split; repeatable',
+    help='show the attention on TEXT, which an encoder-decoder translates, on two texts separated by a tab, or without '
+    'TEXT on rows of the evaluated split; repeatable',
   )
   parser.add_argument(
     '--words', nargs='?', const='', metavar='A,B', help='show the nearest words of these, or of frequent words'
@@ -241,7 +241,7 @@ def _mistakes(workdir: Any, results: Mapping[str, Any], folder: Any) -> list[Any
       if about.get(name) != results.get(name):
         raise InputError(
           f'--rows: got {name}={about.get(name)} in {folder}; expected {results.get(name)}, as in {workdir}; '
-          'evaluate the run again with --save_rows'
+          f'evaluate the run again with --split={results["split"]} --save_rows=ROWS'
         )
   if about.get('rows', {}).get('kind') != 'classification':
     return None

@@ -18,7 +18,7 @@ from lmx.decoding import translate
 from lmx.engine import precision
 from lmx.errors import InputError
 from lmx.evaluation import evaluate
-from lmx.prediction import contextual_embeddings
+from lmx.prediction import batched, contextual_embeddings, tasks
 from lmx.reporting.html_report import AttentionMap, AttentionRow, sections
 from lmx.types import AttentionWeights
 
@@ -46,25 +46,45 @@ class _Layer(NamedTuple):
 def of_texts(loaded: Any, texts: Sequence[str]) -> list[AttentionRow]:
   """Return the maps of each text; an encoder-decoder translates it, and the target is its best translation.
 
+  Args:
+    loaded: the run.
+    texts: a text each, or the two texts of a row separated by a tab.
+
   Raises:
-    InputError: a text is empty, or the model has no attention or reads no single text.
+    InputError: a text is empty, the model has no attention, or it reads another number of texts.
   """
   if not all(text.strip() for text in texts):
     raise InputError('--attention: got an empty text; expected a text, or the option without one for evaluated rows')
   if loaded.model.READS == 'source':
     batches = _translated(loaded, texts)
   else:
-    if _reads_pairs(loaded):
-      raise InputError(
-        f'--attention: got a text; model {loaded.model.name} reads two; omit the text for rows of the evaluated split'
-      )
-    loaded.check('embed')
-    reader = contextual_embeddings.from_run(loaded)
-    batches = [
-      {**{name: x[None] for name, x in arrays.items()}, 'valid_BT': np.ones((1, len(words)), bool)}
-      for words, arrays in (reader.read(text, number) for number, text in enumerate(texts, 1))
-    ]
+    has_rows = loaded.objective.PREDICTION in ('classification', 'question_answering')
+    batches = [_pair(loaded, text) if has_rows and '\t' in text else _single(loaded, text) for text in texts]
   return [_row(loaded, text, batch, (), []) for text, batch in zip(texts, batches, strict=True)]
+
+
+def _single(loaded: Any, text: str) -> dict[str, np.ndarray]:
+  """Return a batch of one text."""
+  if contextual_embeddings.reads_pairs(loaded.model, loaded.cfg):
+    raise InputError(
+      f'--attention: got one text; model {loaded.run.model_name} reads two; separate them by a tab, '
+      "--attention=$'TEXT\\tTEXT', or omit the text for rows of the evaluated split"
+    )
+  loaded.check('embed')
+  words, arrays = contextual_embeddings.from_run(loaded).read(text, 1)
+  return {**{name: x[None] for name, x in arrays.items()}, 'valid_BT': np.ones((1, len(words)), bool)}
+
+
+def _pair(loaded: Any, text: str) -> dict[str, np.ndarray]:
+  """Return a batch of the row that `lmx predict` makes of two texts, separated by a tab."""
+  try:
+    inputs = tasks.get(loaded).read_inputs(loaded, [tuple(text.split('\t'))])
+  except InputError as error:
+    raise InputError(str(error).replace('inputs, line 1', '--attention')) from None
+  batch = batched.batches(loaded.run, inputs.corpus, inputs.split)(0)
+  (b,) = np.flatnonzero(batch['index_B'] == 0)
+  arrays = loaded.objective.model_batch(loaded.run.objective, batch)
+  return {name: np.asarray(x[b : b + 1]) for name, x in arrays.items()}
 
 
 def of_split(loaded: Any, count: int) -> list[AttentionRow]:
@@ -92,11 +112,6 @@ def of_split(loaded: Any, count: int) -> list[AttentionRow]:
     title = f'row {b + 1} of {split}'
     rows.append(_row(loaded, title, one, jax.tree.map(lambda leaf, b=b: leaf[b : b + 1], state), before))
   return rows
-
-
-def _reads_pairs(loaded: Any) -> bool:
-  shape = {'tokens_BT': jax.ShapeDtypeStruct((1, 1), np.int32)}
-  return 'tokens_BS' in loaded.model.read_shapes(loaded.cfg, dict(shape))
 
 
 def _translated(loaded: Any, texts: Sequence[str]) -> list[dict[str, np.ndarray]]:

@@ -46,6 +46,12 @@ class Reader(NamedTuple):
   special: tuple[int, int] = (0, 0)
 
 
+def reads_pairs(model: Any, cfg: Any) -> bool:
+  """Return True for a model that encodes two texts of a row separately."""
+  shape = {'tokens_BT': jax.ShapeDtypeStruct((1, 1), np.int32)}
+  return 'tokens_BS' in model.read_shapes(cfg, shape)
+
+
 def from_run(loaded: restore.RestoredRun, special_tokens: str = 'read') -> Reader:
   """Return the reader of a run that `lmx.load` returned.
 

@@ -50,7 +50,7 @@ def test_lmx_warnings_are_printed_as_messages(capsys, monkeypatch):
   usual = warnings.formatwarning
 
   def run(args):
-    for category in (InputWarning, InputNote, UserWarning):
+    for category in (InputWarning, InputWarning, InputNote, UserWarning):  # the repeated one is shown once
       print(warnings.formatwarning('3 rows are cut', category, 'x.py', 7), end='')
     return 0
 

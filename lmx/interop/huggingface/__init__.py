@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError
 from lmx.interop import mapped
 from lmx.interop.huggingface import (
   adapter,
@@ -62,14 +62,15 @@ FAMILIES: dict[str, ModuleType] = {
   'transformer_xl': transformer_xl,
   'xlnet': xlnet,
 }
+MODELS = tuple(sorted({getattr(layout, 'MODEL', name) for name, layout in FAMILIES.items()}))
 _HALF = ('float16', 'bfloat16')  # types that parameters keep, as float32 is twice as large
 _NAMED = 100  # tensors listed in an error message
 
 
 def family(name: str) -> ModuleType:
-  """Return a model's family; raise InputError with the nearest name if there is none."""
+  """Return a model's family; raise InputError if there is none."""
   if name not in FAMILIES:
-    raise InputError(f'model "{name}" has no Hugging Face format{nearest(name, FAMILIES)}')
+    raise InputError(f'model: got "{name}"; expected one of {", ".join(MODELS)}, which other libraries read')
   return FAMILIES[name]
 
 
