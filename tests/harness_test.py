@@ -45,7 +45,7 @@ def test_task_files_name_the_files_of_pairs(tmp_path, capsys):
   ('arguments', 'message'),
   [
     (['--write_tasks=tasks'], '--write_tasks, --pairs: got one of them'),
-    (['--pairs=nothing', '--write_tasks=tasks'], 'without .jsonl files'),
+    (['--pairs=empty', '--write_tasks=tasks'], 'without .jsonl files'),
     (['--pairs=pairs', '--write_tasks=tasks', '--tasks', 'a'], '--write_tasks: got it with --tasks'),
     (['--pairs=bad', '--write_tasks=tasks'], 'no field "sentence_bad"'),
   ],
@@ -53,6 +53,7 @@ def test_task_files_name_the_files_of_pairs(tmp_path, capsys):
 def test_wrong_arguments_write_nothing(arguments, message, tmp_path, monkeypatch, capsys):
   write_pairs(tmp_path / 'pairs')
   (tmp_path / 'bad').mkdir()
+  (tmp_path / 'empty').mkdir()
   (tmp_path / 'bad/one.jsonl').write_text('{"sentence_good": "a"}\n')
   monkeypatch.chdir(tmp_path)
   assert main(['harness', *arguments]) == 2

@@ -66,8 +66,6 @@ def run(args: argparse.Namespace) -> int:
 def _lines(path: str) -> list[str]:
   from lmx import documents
 
-  if not os.path.isfile(path):
-    raise InputError(f'--input: got {path}; expected an existing file')
   return [line.rstrip('\n') for line in documents.read_lines(path)]
 
 

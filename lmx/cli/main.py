@@ -181,7 +181,8 @@ def _check_settings(args: argparse.Namespace) -> None:
   if args.command in (*WITHOUT_CONFIG, 'pipeline'):
     return
   file = getattr(args, 'config', None)
-  workdirs = args.workdirs.split(',') if args.command == 'context' else [getattr(args, 'workdir', None) or '']
+  workdirs = [getattr(args, 'workdir', None) or '']
+  workdirs += [path for name in ('workdirs', 'ensemble') for path in getattr(args, name, '').split(',')]
   workdirs = [path for path in workdirs if path and args.command not in STARTS_RUNS and not storage.is_remote(path)]
   if not file and not workdirs:
     return
@@ -195,7 +196,7 @@ def _check_settings(args: argparse.Namespace) -> None:
     schema.check(experiment.read(file), args.overrides)
   for workdir in workdirs:
     is_weights = workdir.startswith(storage.HUB) or os.path.exists(workdir) and not run_files.is_run(workdir)
-    if not (is_weights and (args.command, 'workdir') in outputs.HUB):
+    if not (is_weights and (args.command, 'workdir') in outputs.HUB and workdir == args.workdir):
       schema.check({**run_files.read_config(workdir), **replaced}, args.overrides, whole=not replaced)
 
 

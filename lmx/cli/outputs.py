@@ -1,39 +1,34 @@
 """Check of a command's files before its work: outputs must not overwrite an input, another output or a run's record,
-and inputs must be there.
+and inputs must exist.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import os
 import pathlib
 from collections.abc import Iterable, Iterator
 
 from lmx import console, storage
-from lmx.errors import InputError, explain
+from lmx.errors import InputError
 
 # Options of all commands that name a file or folder to write.
 OUTPUTS = (
   *('output', 'null_odds', 'translations', 'by_length', 'metrics', 'plot', 'json', 'markdown', 'picture', 'hlo'),
-  *('export', 'save_rows', 'total', 'save'),
+  *('export', 'save_rows', 'total', 'save', 'write_tasks'),
 )
-# Options that name files to read; some take several with commas between.
+# Options that name files and folders to read, which must exist.
 INPUTS = (
   *('input', 'reference', 'alignments', 'dictionary', 'vectors', 'analogies', 'similarity', 'masks', 'report'),
-  *('combine', 'context', 'pairs', 'subset_file', 'seen_text', 'card'),
+  *('combine', 'context', 'pairs', 'subset_file', 'seen_text', 'card', 'source', 'ensemble', 'beside', 'rows'),
 )
-REPORTED = ('card', 'masks', 'pairs', 'vectors')  # options whose missing file the command reports
-FOLDERS = ('workdir', 'workdirs', 'folders', 'to', 'source', 'ensemble', 'beside', 'masks', 'save')
-LISTS = (
-  'input',
-  'similarity',
-  'combine',
-  'workdirs',
-  'ensemble',
-  'beside',
-  'seen_text',
-)  # of several paths with commas between
+FOLDERS = (
+  *('workdir', 'workdirs', 'folders', 'to', 'source', 'ensemble', 'beside', 'masks', 'rows', 'save', 'write_tasks'),
+)
+# Options that take several paths with commas between.
+LISTS = ('input', 'similarity', 'combine', 'workdirs', 'ensemble', 'beside', 'seen_text')
 EITHER = (  # options of commands that name a file or a folder
   *(('predict', 'input'), ('import', 'source'), ('results', 'workdirs')),
   ('compare', 'workdirs'),
@@ -46,7 +41,10 @@ HUB = (  # options of commands that name published weights too
   *((command, 'workdir') for command in ('evaluate', 'generate', 'score', 'translate', 'embed', 'predict')),
 )
 # Options of commands that create the folder they write into; the others need one that exists.
-CREATED = (('evaluate', 'save_rows'), ('ngrams', 'save'), ('context', 'output'), ('translate', 'plot'))
+CREATED = (
+  *(('evaluate', 'save_rows'), ('ngrams', 'save'), ('context', 'output'), ('translate', 'plot')),
+  ('harness', 'write_tasks'),
+)
 # Files and folders of a work directory that only training writes.
 RECORDS = (
   *('config.json', 'data.json', 'checksums.json', 'metrics.jsonl', 'progress.json', 'results.json'),
@@ -56,7 +54,7 @@ RECORDS = (
 
 
 def check(args: argparse.Namespace) -> None:
-  """Raise InputError unless inputs exist, and outputs can be written and overwrite nothing that the command needs."""
+  """Raise InputError unless outputs can be written and overwrite nothing that the command needs."""
   outputs = list(_paths(args, OUTPUTS))
   for option, path in outputs:
     _check_record(option, path)
@@ -69,18 +67,17 @@ def check(args: argparse.Namespace) -> None:
   for (option, path), (other, written) in itertools.combinations(outputs, 2):
     if _is_same(path, written):
       raise InputError(f'--{other}: got {written}, the file of --{option}; expected two files; name another')
-  _check_inputs(args)
 
 
 def expand(args: argparse.Namespace, actions: Iterable[argparse.Action]) -> None:
-  """Check the paths of a command's options and expand `~` in them.
+  """Check that a command's paths are valid and its inputs exist, and expand `~` in them.
 
   Args:
     args: parsed arguments, which are changed.
     actions: options and arguments of the command's parser.
 
   Raises:
-    InputError: an option lacks its path, or see `storage.path`.
+    InputError: an option lacks its path, an input does not exist, or see `storage.path`.
   """
   for action in actions:
     option, value = action.dest, getattr(args, action.dest, None)
@@ -88,11 +85,21 @@ def expand(args: argparse.Namespace, actions: Iterable[argparse.Action]) -> None
       continue
     field = action.option_strings[0] if action.option_strings else str(action.metavar)
     kind, hub = _kind(args.command, option), (args.command, option) in HUB
+    check_one = functools.partial(_check_path, field, kind=kind, hub=hub, is_input=option in INPUTS)
     if isinstance(value, list):
-      setattr(args, option, [storage.check_path(field, text, kind, hub=hub) for text in value])
+      setattr(args, option, [*map(check_one, value)])
     elif isinstance(value, str):
       texts = value.split(',') if option in LISTS and value and not _exists(value) else [value]
-      setattr(args, option, ','.join(storage.check_path(field, text, kind, hub=hub) for text in texts))
+      setattr(args, option, ','.join(map(check_one, texts)))
+
+
+def _check_path(field: str, value: str, *, kind: str, hub: bool, is_input: bool) -> str:
+  """Return the path of an option with `~` expanded. Raises InputError if it is invalid, or an input is missing."""
+  path = storage.check_path(field, value, kind, hub=hub)
+  is_elsewhere = path == '-' or storage.is_remote(path) or path.startswith(storage.HUB)
+  if is_input and not is_elsewhere and not os.path.exists(path):
+    raise InputError(f'{field}: got {value}; expected an existing {kind or "file or folder"}; check its name')
+  return path
 
 
 def _kind(command: str, option: str) -> str:
@@ -146,18 +153,6 @@ def _is_same(one: pathlib.Path, other: pathlib.Path) -> bool:
   if one.exists() and other.exists():
     return os.path.samefile(one, other)  # also through links
   return os.path.realpath(one) == os.path.realpath(other)
-
-
-def _check_inputs(args: argparse.Namespace) -> None:
-  """Raise InputError for a missing input file, unless the command says what it expects there."""
-  command = getattr(args, 'command', '')
-  for option, path in _paths(args, INPUTS):
-    if option in REPORTED or (command, option) in (('embed', 'input'), ('score', 'input')):
-      continue
-    try:
-      os.lstat(path)
-    except OSError as error:
-      raise InputError(f'{path}: cannot be read ({explain(error)})') from None
 
 
 def _check_record(option: str, path: pathlib.Path) -> None:

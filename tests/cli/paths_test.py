@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 import pytest
 
@@ -22,10 +23,25 @@ def path_options():
     parser = argparse.ArgumentParser()
     cli._module(command).add_arguments(parser)
     for action in parser._actions:
-      if action.dest in (*outputs.OUTPUTS, *outputs.INPUTS, *outputs.FOLDERS) and action.nargs != 0:
+      is_path = action.dest in (*outputs.OUTPUTS, *outputs.INPUTS, *outputs.FOLDERS)
+      if is_path and action.nargs != 0 and action.type is None:
         yield command, action
 
 
+PLACES = {
+  'FILE',
+  'FILES',
+  'DIR',
+  'FOLDER',
+  'PATH',
+  'file',
+  'files',
+  'folder',
+  'directory',
+  'directories',
+  'runs',
+  'picture',
+}
 OPTIONS = {f'{command} {action.dest}': (command, action) for command, action in path_options()}
 
 
@@ -62,14 +78,14 @@ def check_option(command: str, action: argparse.Action) -> None:
 
 
 def test_every_path_option_is_checked():
-  """An option whose help or placeholder names a file or folder is checked."""
-  named = {'config', 'file', 'diff'}  # checked by experiment.split
+  """An option whose help or placeholder names a file, folder or run is checked."""
+  others = {'config', 'file', 'diff', 'max_shard_size'}  # configs are checked by experiment.split
   for command in cli.COMMANDS:
     parser = argparse.ArgumentParser()
     cli._module(command).add_arguments(parser)
     for action in parser._actions:
-      words = f'{action.metavar or ""} {(action.help or "").partition(",")[0]}'.split()
-      if {'FILE', 'FILES', 'DIR', 'FILE.png', 'FILE.html', 'FILE,...'} & set(words) and action.dest not in named:
+      words = re.findall(r'\w+', f'{action.metavar or ""} {re.split("[,;(]", action.help or "")[0]}')
+      if PLACES & set(words) and action.nargs != 0 and action.type is None and action.dest not in others:
         assert f'{command} {action.dest}' in OPTIONS, (command, action.dest)
 
 

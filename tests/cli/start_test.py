@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import pathlib
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
 from lmx.cli import main as cli
+from lmx.cli import outputs
 from lmx.config import resolve, schema
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -98,16 +101,51 @@ def test_errors_are_reported_before_jax_is_imported(run, tmp_path):
     (['report', f'{tmp_path}/none'], 'none: got no config.json'),
     (['report', str(run), f'{tmp_path}/none', '--output=o.html'], 'none: got no config.json'),
     *(([name, f'{tmp_path}/none', f'{tmp_path}/none2'], 'none') for name in ('compare', 'results', 'runs')),
-    (['predict', f'--workdir={run}', '--input=none.csv'], 'none.csv: cannot be read (No such file'),
-    (['translate', f'--workdir={run}', '--input=none.txt'], 'none.txt: cannot be read (No such file'),
-    (['score', f'--workdir={run}', '--input=none.txt'], 'none.txt: cannot be read (No such file'),
-    (['embed', f'--workdir={run}', '--input=none.txt', '--output=o.npz'], 'got none.txt; expected an existing file'),
-    (['phrases', '--input=none.txt', '--output=o.txt'], 'none.txt: cannot be read (No such file'),
+    *(
+      ([name, f'--workdir={run}', f'--ensemble={run},{tmp_path}'], 'no config.json')
+      for name in ('evaluate', 'translate')
+    ),
     *(([name, '--nosuch=1'], '') for name in cli.COMMANDS if name not in cli.PASS_ON),
   ]
   for (command, message), (code, said, _, heavy) in zip(cases, probe([case[0] for case in cases]), strict=True):
     assert code == 2 and message in said, (command, code, said)
     assert heavy == [], (command, heavy)
+
+
+def missing_inputs(run: pathlib.Path, text: pathlib.Path, folder: pathlib.Path) -> Iterator[tuple[list[str], str]]:
+  """Yield a command with a missing file or run for each option that names one to read, and its part of the message."""
+  none = str(folder / 'none')
+  values = {'config': QUICKSTART, 'file': QUICKSTART, 'workdir': str(run), 'workdirs': str(run)}
+  for command in cli.COMMANDS:
+    parser = argparse.ArgumentParser()
+    cli._module(command).add_arguments(parser)
+    groups = [group._group_actions for group in parser._mutually_exclusive_groups if group.required]
+    for action in parser._actions:
+      is_run = action.dest in ('workdir', 'workdirs', 'folders') and command not in cli.STARTS_RUNS
+      if action.nargs == 0 or action.type or not (action.dest in outputs.INPUTS or is_run):
+        continue
+      needed = [one for one in parser._actions if one.required]
+      needed += [group[0] for group in groups if action not in group]
+      words = [command, *words_of(action, none)]
+      for one in needed:
+        to = text if one.dest in outputs.INPUTS else folder / 'out.json'
+        words += [] if one is action else words_of(one, values.get(one.dest, str(to)))
+      name = f'{action.option_strings[0]}: got {none}; expected an existing ' if action.option_strings else none
+      yield words, none if is_run else name
+
+
+def words_of(action: argparse.Action, value: str) -> list[str]:
+  return [f'{action.option_strings[0]}={value}' if action.option_strings else value]
+
+
+def test_missing_inputs_of_every_option_are_reported_before_jax_is_imported(run, tmp_path):
+  text = tmp_path / 'text.txt'
+  text.write_text('one\n')
+  cases = [*missing_inputs(run, text, tmp_path)]
+  for (command, message), (code, said, _, heavy) in zip(cases, probe([case[0] for case in cases]), strict=True):
+    assert code == 2 and message in said, (command, code, said)
+    assert heavy == [], (command, heavy)
+  assert {word.partition('=')[0] for (_, word, *_), _ in cases} >= {'--pairs', '--from', '--ensemble', '--rows'}
 
 
 def test_training_announces_itself_before_jax_is_imported(run, tmp_path):

@@ -241,7 +241,7 @@ def test_plot_labels_mark_word_continuations():
     (['--sample', '--temperature=0', '--seed=0'], 'seed: got 0 with temperature=0, which samples nothing'),
     (['--alpha=0', '--penalty=power'], 'penalty: got power with alpha=0, which penalises no length'),
     (['--max_extra=3', '--max_ratio=2'], 'max_extra: got 3 with max_ratio=2, which replaces it'),
-    (['--input=/nowhere/x'], '/nowhere/x: cannot be read'),
+    (['--input=/nowhere/x'], '--input: got /nowhere/x; expected an existing file'),
     (['--output=/nowhere/x'], '--output: got /nowhere/x; expected a file in a folder that exists'),
     (['--reference=LINES3'], '--reference: got'),
   ],
@@ -281,7 +281,7 @@ def test_invalid_options_are_rejected_before_loading(capsys, option, message):
 @pytest.mark.parametrize('name', ['input', 'reference', 'alignments'])
 def test_output_must_not_be_an_input(text, capsys, tmp_path, name):
   (tmp_path / 'other').symlink_to(text)
-  given = {'reference': '/nowhere/x', name: text}  # alignments need a reference
+  given = {'reference': 'setup.cfg', name: text}  # alignments need a reference
   options = [f'--{name}={path}' for name, path in given.items()]
   assert main(['translate', '--workdir=.', *options, f'--output={tmp_path / "other"}']) == 2
   assert f'the file of --{name}; expected another file' in capsys.readouterr().err

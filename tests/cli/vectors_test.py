@@ -89,7 +89,7 @@ def test_errors_name_the_input(workdir, tmp_path, capsys):
   for argv, message in (
     (['--nearest=lst'], '"lst" has no vector'),
     (['--analogy=a,b'], 'three words'),
-    ([f'--analogies={tmp_path}/x'], 'cannot'),
+    ([f'--analogies={tmp_path}/x'], 'expected an existing file'),
     ([f'--plot={tmp_path}/m.png', '--words=list'], 'at least two'),
     ([f'--export={tmp_path}/none/v.txt'], 'a folder that exists'),
     ([f'--output={tmp_path}/none/f.json'], 'a folder that exists'),

@@ -247,7 +247,7 @@ def test_image_with_a_bad_true_mask_is_predicted_and_not_scored(folder, tmp_path
     ({}, (), 'got a folder without images'),
     ({'a.png': (4, 4), 'a.jpg': (4, 4)}, (), 'got both a.jpg and a.png'),
     ({'legend.png': (4, 4)}, ('--output', 'out'), 'got one named "legend"'),
-    ({'a.png': (4, 4)}, ('--masks', 'none'), 'none/a.png: no such file'),
+    ({'a.png': (4, 4)}, ('--masks', 'empty'), 'empty/a.png: no such file'),
     ({'a.png': (4, 4)}, ('--masks', 'masks'), 'masks/a.png: got 20 x 12 pixels; expected 4 x 4'),
     ({'a.png': (4, 4)}, ('--glue',), '--glue: got it for'),
     ({'a.png': (4, 4)}, ('--n_best=3',), '--n_best: got it for'),
@@ -256,6 +256,7 @@ def test_image_with_a_bad_true_mask_is_predicted_and_not_scored(folder, tmp_path
 def test_invalid_inputs_are_rejected(files, args, message, folder, tmp_path, monkeypatch, colours, capsys):
   monkeypatch.chdir(tmp_path)
   (tmp_path / 'in').mkdir()
+  (tmp_path / 'empty').mkdir()
   put(tmp_path / 'masks/a.png', truth((20, 12)))
   for name, size in files.items():
     put(tmp_path / 'in' / name, np.zeros((*size, 3), np.uint8))

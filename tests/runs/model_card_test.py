@@ -182,7 +182,7 @@ def test_folder_does_not_appear_without_its_card(workdir, tmp_path, monkeypatch)
   'given,message',
   [
     ('--license=Apache 2.0', "--license: got 'Apache 2.0'; expected an identifier"),
-    ('--card=missing.md', 'missing.md: cannot be read'),
+    ('--card=missing.md', '--card: got missing.md; expected an existing file'),
     ('--card=broken.md', '--card: broken.md: front matter'),
     ('--card=list.md', '--card: list.md: front matter: got'),
   ],
