@@ -207,7 +207,8 @@ def score_name(run: Run, params: Params, batches: Any, counts: Mapping[str, int]
   one_step = step.make_eval_step(model, run.measured, objective, run.objective)
   metrics, _ = jax.eval_shape(one_step, params, begin, batches(0))
   totals = {key: (1.0, 1.0) if isinstance(value, tuple) else np.ones(value.shape) for key, value in metrics.items()}
-  scores = report(run, counts, totals)
+  with warnings.catch_warnings(action='ignore', category=InputWarning):  # of scores that are equal, as they are here
+    scores = report(run, counts, totals)
   name = objective.headline(run.objective, scores) if run.train.best_by == 'headline' else run.train.best_by
   declared = {key: metric.find(objective.METRICS, key) for key in (*scores, *predicted)}
   names = [key for key, one in declared.items() if one is not None and one.higher_is_better is not None]

@@ -23,6 +23,7 @@ from lmx.evaluation.parts import ngrams
 from lmx.metrics import language
 from lmx.models import registry
 from lmx.objectives import classify, rows, tag
+from lmx.runs import init
 from tests import untrained
 
 regress = objectives.get('regress')
@@ -84,6 +85,16 @@ def test_constant_predictions_have_no_correlation(monkeypatch):
     with pytest.warns(InputWarning, match='NaN: the 57 predictions are all 3.1'):
       found = measured(monkeypatch, predictions_R, scores_R, 8, sharding.Config())
     assert np.isnan([found['pearson'], found['spearman']]).all() and found['rmse'] > 0
+
+
+def test_score_of_validations_is_found_without_a_warning(recwarn):
+  """Its name is found by a report on values that are all equal."""
+  run = untrained.load('experiments/self_attention/tasks.py:own_scores').run
+  objective = objectives.get(run.objective_name)
+  batches = type('Batches', (), {'batch_size': 4, '__call__': lambda *_: objective.shapes(run.objective, 4, 8)})()
+  params = jax.eval_shape(lambda: init.init_params(run, jax.random.key(0)))
+  assert evaluate.score_name(run, params, batches, {}) == 'pearson'
+  assert not [one for one in recwarn if issubclass(one.category, InputWarning)]
 
 
 def test_classes_are_shown_by_their_labels():
