@@ -52,8 +52,18 @@ def locate(config: dict[str, Any], workdir: Any = None) -> dict[str, Any]:
     section, _, name = key.partition('.')
     here = ','.join(map(storage.expand, _split(key, value)))
     given, absolute = recorded.get(key, ('', ''))
-    located[section][name] = _choose(key, here, absolute) if given == value else here
+    own = _own_tokenizer(workdir) if key == 'data.tokenizer_path' and not _exist(key, here) else ''
+    if own and not (absolute and _exist(key, absolute)):
+      located[section][name] = own
+    else:
+      located[section][name] = _choose(key, here, absolute) if given == value else here
   return located
+
+
+def _own_tokenizer(workdir: Any) -> str:
+  """Return the folder of a run's own copy of its tokenizer, '' if there is none."""
+  folder = '' if workdir is None else os.path.join(os.fspath(workdir), 'tokenizer')
+  return folder if folder and not storage.is_remote(folder) and os.path.isdir(folder) else ''
 
 
 def write(workdir: Any, config: Mapping[str, Any], at: Any = None, *, only_existing: bool = False) -> None:
@@ -118,7 +128,7 @@ def _choose(key: str, here: str, recorded: str) -> str:
   if storage.is_remote(here) or here == recorded:
     return here
   if recorded and not _exist(key, recorded):
-    if not _exist(key, here):
+    if not _exist(key, here) and key != 'train.init_from':  # whose parameters a run has from its start
       note = (
         f'{key}: got {here}, which is not in the current directory; the run was made with {recorded}, which is gone'
       )

@@ -21,6 +21,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 import pathlib
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -216,7 +217,7 @@ def _copy_sizes(settings: dict[str, Any], given: Collection[str]) -> None:
   try:
     other = run_files.read_config(start)
   except InputError as error:
-    raise InputError(f'train.init_from: {error}') from None
+    raise InputError(f'train.init_from: {error}; a run that has begun resumes by --config=DIR/config.json') from None
   where = f'train.init_from: {start}/config.json'
   sizes = renames.model(documents.field(other, 'model', dict, where))
   text = documents.field(other, 'data', dict, where)
@@ -572,10 +573,16 @@ def check_same(saved: Mapping[str, Any], config: Mapping[str, Any], workdir: Any
   ]
   if lines:
     differences = '\n'.join(lines)
+    gone = [key for key in ('train.init_from', 'data.vectors') if new.get(key) and not _exists(str(new[key]))]
+    reason = f' ({gone[0]}: {new[gone[0]]} is missing, whose sizes the run has)' if gone else ''
     raise InputError(
-      f'{workdir} holds a run of another config; choose another --workdir, resume it with its own config by '
+      f'{workdir} holds a run of another config{reason}; choose another --workdir, resume it with its own config by '
       f'--config={workdir}/config.json, or change these settings back:\n{differences}'
     )
+
+
+def _exists(path: str) -> bool:
+  return storage.is_remote(path) or os.path.exists(storage.expand(path))
 
 
 def evaluation_changes(saved: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ from lmx.models import registry
 USED_BY = {  # recipe of a model without a layout -> what the message suggests
   'esim/pairs.py:tiny': 'lmx predict --workdir={}, or in Python',
   'self_attention/tasks.py:tiny': 'lmx predict --workdir={}, lmx embed',
-  'quaternion_transformer/tasks.py:own_scores': 'lmx predict',
+  'quaternion_transformer/tasks.py:own_scores': 'read; use the run in lmx: lmx predict --workdir={}, lmx embed',
   'nplm/brown.py:tiny': 'lmx generate --workdir={}, lmx score',
   'luong/quickstart.py:tiny': 'lmx translate --workdir={}, or',
   'word2vec/news.py:tiny': 'lmx vectors --workdir={} --export=',

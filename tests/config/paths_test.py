@@ -21,3 +21,21 @@ def test_data_moved_with_the_run_is_found(tmp_path, monkeypatch):
   (tmp_path / 'after/data').rmdir()
   with pytest.warns(InputWarning, match=f'data.manual_dir: got data, .* {tmp_path}/before/data'):
     paths.locate(config, tmp_path / 'after/runs/a')
+
+
+def test_missing_initial_run_is_not_warned_of(tmp_path, recwarn):
+  """A run has its parameters."""
+  config = {'train': {'init_from': 'vectors'}}
+  paths.write(tmp_path, config)
+  assert paths.locate(config, tmp_path) == config and not recwarn.list
+
+
+def test_missing_tokenizer_is_read_from_the_run(tmp_path, recwarn):
+  """Whose initial run, with the tokenizer, may have been removed."""
+  workdir, given = tmp_path / 'run', {'data': {'tokenizer_path': f'{tmp_path}/first/tokenizer'}}
+  workdir.mkdir()
+  paths.write(workdir, given)
+  (workdir / 'tokenizer').mkdir()
+  assert paths.locate(given, workdir) == {'data': {'tokenizer_path': str(workdir / 'tokenizer')}}
+  (tmp_path / 'first/tokenizer').mkdir(parents=True)
+  assert paths.locate(given, workdir) == given and not recwarn.list

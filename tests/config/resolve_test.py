@@ -176,6 +176,18 @@ def test_config_mismatch_names_the_differing_keys():
   resolve.check_same(base, resolve.resolve(SMALL, ['train.log_every=2']), 'DIR')
 
 
+def test_config_mismatch_names_the_missing_run_that_set_the_sizes(tmp_path):
+  """The same command as before, whose word vectors are gone: they set the width."""
+  gone = f'train.init_from={tmp_path}/vectors'
+  saved, now = (resolve.resolve(SMALL, [gone, *more]) for more in (['optim.lr=0.5'], []))
+  with pytest.raises(InputError, match=f'train.init_from: {tmp_path}/vectors is missing.*--config=DIR/config.json'):
+    resolve.check_same(saved, now, 'DIR')
+  (tmp_path / 'vectors').mkdir()
+  with pytest.raises(InputError) as error:
+    resolve.check_same(saved, now, 'DIR')
+  assert 'missing' not in str(error.value)
+
+
 def test_experiment_file_without_config_is_rejected(tmp_path):
   with pytest.raises(InputError, match='--config: got'):
     resolve.load(str(tmp_path / 'none.py'))
