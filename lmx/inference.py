@@ -299,11 +299,9 @@ def obstacle(module: Model, model: str, objective: str, method: str, cfg: Any = 
     return f'model "{model}" reads two texts; expected a model that reads one' if is_pair else ''
   if not module.WORDS:
     return f'model "{model}" predicts no words'
-  return (
-    ''
-    if module.CAUSAL and getattr(cfg, 'causal', True)
-    else f'model "{model}" reads in both directions; expected one such as gpt2 or rnn_lm'
-  )
+  if module.CAUSAL and getattr(cfg, 'causal', True):
+    return ''
+  return f'model "{model}" reads in both directions; expected one such as gpt2 or rnn_lm'
 
 
 _EXPECTED: dict[str, tuple[tuple[type, ...], str]] = {  # annotation of an option -> types, in words
