@@ -194,6 +194,7 @@ def read(workdir: Any, rows: Any = None) -> Any:
     pictures=list(_pictures(workdir)),
     pairs=pairs_files.read(workdir),
     mistakes=_mistakes(workdir, results, rows),
+    has_tokens=registry.get(run_config.model_name).READS not in ('images', 'vectors'),
     shares=frozenset(one.name for one in objectives.get(run_config.objective_name).METRICS if one.is_share),
   )
 

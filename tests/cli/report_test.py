@@ -189,6 +189,25 @@ def test_report_curves_match_the_log(page):
   assert [int(a['data-chart']) for a in drawn] == list(range(len(charts)))
 
 
+def test_metric_that_repeats_the_loss_has_no_chart(tmp_path):
+  """The only term of a loss does, up to rounding; another term keeps its chart, as does a run of which it is none."""
+  lines = [r | {'nll': r['loss'] * (1 + 1e-7), 'other': r['loss'] + 1} for r in records() if r['split'] == 'train']
+  one = put(tmp_path / 'one', results=RESULTS, lines=lines)
+  titles = [chart['title'] for chart in json.loads(Page(write(one)).scripts[0])]
+  assert 'Other' in titles and 'Nll' not in titles
+  output = tmp_path / 'compare.html'
+  for name, times, shown in (('same', 1, False), ('smoothed', 1.1, True)):
+    other = put(tmp_path / name, results=RESULTS, lines=[r | {'nll': r['loss'] * times} for r in lines])
+    assert main.main(['report', str(one), str(other), f'--output={output}']) == 0
+    titles = [chart['title'] for chart in json.loads(Page(output.read_text()).scripts[0])]
+    assert ('Nll' in titles) == shown and 'Other' in titles
+
+
+def test_page_names_the_options_that_it_was_not_given(finished, page):
+  hint = f'Options of lmx report {finished} add to this page: --attention="TEXT"'
+  assert hint in page.text['environment'] and '--words=A,B' in page.text['environment']
+
+
 def test_text_from_files_is_escaped(finished, page):
   assert page.tags['script'] == 2 and page.tags['img'] == 0  # the data and the page's own
   assert HOSTILE in page.text['samples'] and HOSTILE in page.text['classes'] and HOSTILE in page.text['confusion']
@@ -484,6 +503,7 @@ def test_attention_and_neighbours_of_a_run(tmp_path, capsys):
   assert 'row 3 of test' in page.text['attention'] and 'Cross-attention' in page.text['attention']
   tips = [a['title'] for tag, a in page.attributes['attention'] if tag == 'td']
   assert abs(sum(float(tip.rpartition(' ')[2]) for tip in tips[-2:]) - 1) < 0.02
+  assert 'add to this page' not in page.text['environment']
   near = page.column('neighbours')
   assert near['thousand'][0].count(',') == 7
   for option, message in (('--attention= ', 'got an empty text'), ('--words=thousandth', 'is no token')):

@@ -190,7 +190,7 @@ def test_hostile_texts_of_several_runs_add_no_element(text):
 def test_metrics_of_groups_share_a_chart():
   names = ['embed', *(f'layer_{i:02}' for i in range(7)), 'head_and_output']
   lines = [
-    {'step': s, 'split': 'train', 'loss': 1.0, 'lr': 1.0, **{f'lr_of_{n}': s * i for i, n in enumerate(names)}}
+    {'step': s, 'split': 'train', 'loss': 1.0, 'lr': 0.5, **{f'lr_of_{n}': s * i for i, n in enumerate(names)}}
     for s in (1, 2)
   ]
   first, more = charts.build(lines, {}, 'loss')

@@ -90,6 +90,7 @@ class Report(NamedTuple):
       misclassified row, the most probable predictions first; None if the evaluation saved no rows.
     shares: names of metrics that are shown in percent.
     pairs: evaluations on minimal pairs, from pairs.json.
+    has_tokens: the model reads tokens, whose attention and embeddings options add to the page.
   """
 
   run: str
@@ -113,6 +114,7 @@ class Report(NamedTuple):
   mistakes: Sequence[tuple[int, str, str, float | None, str]] | None = None
   shares: frozenset[str] = frozenset()
   pairs: Sequence[Mapping[str, Any]] = ()
+  has_tokens: bool = False
 
 
 def render(report: Report) -> str:

@@ -142,10 +142,21 @@ def overlay(runs: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> list[Cha
 
 
 def _names(records: Sequence[Mapping[str, Any]], splits: Sequence[str]) -> list[str]:
-  """Return the metrics of the splits, without long series such as one metric per class."""
-  found = dict.fromkeys(n for r in records if r['split'] in splits for n in r if n not in _LOG_FIELDS)
+  """Return the metrics of the splits, without repetitions of the loss and long series such as one metric per class."""
+  chosen = [record for record in records if record['split'] in splits]
+  found = dict.fromkeys(n for r in chosen for n in r if n not in _LOG_FIELDS)
   stems = [_SERIES.sub('', name) for name in found]
-  return [name for name in found if stems.count(_SERIES.sub('', name)) <= _MAX_SERIES]
+  return [
+    name
+    for name in found
+    if stems.count(_SERIES.sub('', name)) <= _MAX_SERIES and (name == 'loss' or not _repeats_loss(chosen, name))
+  ]
+
+
+def _repeats_loss(records: Sequence[Mapping[str, Any]], name: str) -> bool:
+  """Return whether a metric is the loss, as the only term of a loss is, up to its rounding in float32."""
+  pairs = [(float(r[name]), float(r.get('loss', math.nan))) for r in records if name in r]
+  return all(math.isclose(value, loss, rel_tol=1e-5) for value, loss in pairs)
 
 
 def _points(records: Sequence[Mapping[str, Any]], split: str, name: str) -> Points:

@@ -38,6 +38,11 @@ _UNSAVED = (
   'To list the misclassified rows here, save them by `lmx evaluate --workdir={run} --split={split} --save_rows=ROWS` '
   'and run `lmx report {run} --rows=ROWS`. A training with `--config.evaluation.save_rows=true` saves them at its end.'
 )
+_ADDED = 'Options of `lmx report {run}` add to this page: {options}.'
+_OPTIONS = {
+  'attention': '`--attention="TEXT"` the attention weights on a text, if the model has attention',
+  'neighbours': '`--words=A,B` the nearest words in the embedding table',
+}
 _UNFINISHED = {
   'finished': '',
   'imported': 'This run holds imported weights; lmx has neither trained nor measured it.',
@@ -75,6 +80,7 @@ def contents(report: Report) -> dict[str, Any]:
     'most_tokens': MOST_TOKENS,
     'neighbour_tables': [(one.table, list(_neighbours(one))) for one in report.neighbours],
     'mistakes': _mistakes(report),
+    'hint': _hint(report),
     'unsaved': _UNSAVED.format(run=shlex.quote(report.run), split=values.get('split', 'test')),
     'changed': sum(setting.is_changed for each in report.settings.values() for setting in each),
     'environment_rows': list(_environment(report)),
@@ -294,6 +300,13 @@ def _neighbours(one: Neighbours) -> Iterator[list[Any]]:
   """Yield a row for each word with its neighbours."""
   for word, found in one.words:
     yield [word, ', '.join(f'{near} {cosine:.2f}' for near, cosine in found)]
+
+
+def _hint(report: Report) -> str:
+  """Return a note on the options that would add a section to the page, '' if there is none."""
+  missing = [text for name, text in _OPTIONS.items() if report.has_tokens and not getattr(report, name)]
+  is_trained = report.state in ('finished', 'imported')
+  return _ADDED.format(run=shlex.quote(report.run), options=', '.join(missing)) if missing and is_trained else ''
 
 
 def _mistakes(report: Report) -> dict[str, Any] | None:
