@@ -262,12 +262,14 @@ def word_starts(tokenizer: Any, line: str, ids: np.ndarray) -> np.ndarray:
 
 
 def token_labels(tokenizer: Any, ids: Any) -> list[str]:
-  """Return the text of each token for the rows or columns of a map, after a dot if it continues a word."""
+  """Return the text of each token for the rows or columns of a map, after a dot if it is a subword within a word."""
   ids = np.asarray(ids, np.int32)
   unknown = tokenizer.eos_id if tokenizer.unk_id is None else tokenizer.unk_id
   ids = np.where(ids < tokenizer.vocab_size, ids, unknown)  # rows of the table beyond the tokenizer
   begins = np.append(True, tokenizer.starts_word(ids)[1:])
   texts = ['<eos>' if i == tokenizer.eos_id else tokenizer.decode([int(i)]).strip() for i in ids]
+  if tokenizer.kind in ('bytes', 'characters'):
+    return texts
   return [text if first else f'\u00b7{text}' for text, first in zip(texts, begins, strict=True)]
 
 

@@ -194,13 +194,13 @@ def test_metric_that_repeats_the_loss_has_no_chart(tmp_path):
   lines = [r | {'nll': r['loss'] * (1 + 1e-7), 'other': r['loss'] + 1} for r in records() if r['split'] == 'train']
   one = put(tmp_path / 'one', results=RESULTS, lines=lines)
   titles = [chart['title'] for chart in json.loads(Page(write(one)).scripts[0])]
-  assert 'Other' in titles and 'Nll' not in titles
+  assert 'Other' in titles and 'NLL' not in titles
   output = tmp_path / 'compare.html'
   for name, times, shown in (('same', 1, False), ('smoothed', 1.1, True)):
     other = put(tmp_path / name, results=RESULTS, lines=[r | {'nll': r['loss'] * times} for r in lines])
     assert main.main(['report', str(one), str(other), f'--output={output}']) == 0
     titles = [chart['title'] for chart in json.loads(Page(output.read_text()).scripts[0])]
-    assert ('Nll' in titles) == shown and 'Other' in titles
+    assert ('NLL' in titles) == shown and 'Other' in titles
 
 
 def test_page_names_the_options_that_it_was_not_given(finished, page):

@@ -228,6 +228,8 @@ def test_plot_labels_mark_word_continuations():
   tokenizer = build.train('bpe', ['gr\u00fcn'], vocab_size=257)  # bytes alone
   ids = np.append(tokenizer.encode('ab cd'), tokenizer.eos_id)
   assert translate.token_labels(tokenizer, ids) == ['a', '\u00b7b', '', 'c', '\u00b7d', '<eos>']
+  letters = build.train('characters', ['ab cd'])
+  assert translate.token_labels(letters, letters.encode('ab cd')) == ['a', 'b', '', 'c', 'd']  # each is one
 
 
 @pytest.mark.parametrize(

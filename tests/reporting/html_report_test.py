@@ -187,6 +187,13 @@ def test_hostile_texts_of_several_runs_add_no_element(text):
   assert {one['name'] for one in charts[0]['series']} == {f'{shown} ({folder})', f'{shown} ({folder} 2)'}
 
 
+def test_metrics_of_classes_are_named_by_their_class():
+  lines = [{'step': 1, 'split': 'valid', 'loss': 1.0, 'miou': 0.5, 'iou_class_0': 0.25, 'iou_class_1': 0.75}]
+  first, _ = charts.build(lines, {'classes': {'sea': {}, 'boat': {}}}, 'miou')
+  assert [one.title for one in first] == ['Loss', 'mIoU', 'IoU by class']
+  assert [(curve.name, curve.points) for curve in first[-1].curves] == [('sea', [(1, 0.25)]), ('boat', [(1, 0.75)])]
+
+
 def test_metrics_of_groups_share_a_chart():
   names = ['embed', *(f'layer_{i:02}' for i in range(7)), 'head_and_output']
   lines = [

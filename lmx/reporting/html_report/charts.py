@@ -95,7 +95,7 @@ def _classes(records: Sequence[Mapping[str, Any]], splits: Sequence[str], result
   found = dict.fromkeys(n for r in records if r['split'] in splits for n in r if PER_CLASS.search(n))
   if not 2 <= len(found) <= COLOURS:
     return Chart('', '', [], {})
-  labels = dict(enumerate(results.get('labels', ())))
+  labels = dict(enumerate(results.get('labels', results.get('classes', ()))))
   curves = [
     Curve(labels.get(int(name.rpartition('_')[2]), name), points, i % COLOURS, True)
     for i, name in enumerate(found)
@@ -193,7 +193,7 @@ def _curves(records: Sequence[Mapping[str, Any]], splits: Sequence[str], name: s
 def title(name: str) -> str:
   """Return the title of a metric."""
   words = formats.words(name)
-  return _TITLES.get(name, words if words[:4] in ('BLEU', 'chrF') else words[:1].upper() + words[1:])
+  return _TITLES.get(name, words[:1].upper() + words[1:] if words.partition(' ')[0].islower() else words)
 
 
 # Width, height, font size and left margin of a picture, in units of the SVG.

@@ -9,7 +9,10 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-_SPELLED = {'bleu': 'BLEU', 'chrf': 'chrF', 'f1': 'F1', 'mlm': 'MLM', 'npi': 'NPI', 'nsp': 'NSP', 'lr': 'learning rate'}
+_SPELLED = {
+  **{name.lower(): name for name in ('BLEU', 'chrF', 'F1', 'IoU', 'mIoU', 'MLM', 'NLL', 'NPI', 'NSP', 'PLM')},
+  'lr': 'learning rate',
+}
 _NONFINITE = {'nan': 'NaN', 'inf': '∞', '-inf': '−∞', 'Infinity': '∞', '-Infinity': '−∞'}
 
 
