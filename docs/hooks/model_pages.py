@@ -223,7 +223,7 @@ def recipes() -> tuple[Recipe, ...]:
     uses = set()
     for variant in module.VARIANTS:
       config = module.get_config(variant)
-      uses.add((config.model.name, config.get('objective', {}).get('name', '')))
+      uses.add((config['model']['name'], config.get('objective', {}).get('name', '')))
     variants = tuple(variant for variant in module.VARIANTS if variant != 'tiny')
     found.append(Recipe(path, summary, variants, _commands(inspect.getdoc(module) or '', path), frozenset(uses)))
   return tuple(found)
