@@ -202,6 +202,13 @@ def prepare(dataset, root, **options):
   )
 
 
+def test_held_out_split_without_rows_names_the_key(tmp_path):
+  """Where the hash of the texts of a few rows chooses none."""
+  write(tmp_path / 'in', 'train.csv', text='text,label\n' + 'the same,yes\n' * 9)
+  with pytest.raises(InputError, match=r'split valid: .*give a file valid\.\*, or raise data.split_fraction'):
+    prepare('table_files', tmp_path / 'in', hold_out_test=False)
+
+
 @pytest.mark.parametrize(
   ('dataset', 'contents', 'message'),
   [

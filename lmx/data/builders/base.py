@@ -107,7 +107,10 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
       yield index, {'id': name, 'text': text, 'label': label}
     if index < 0:
       among = f' in {", ".join(files.flat(paths))}' if paths else ''
-      raise InputError(f'data set {self.source.dataset}, split {split}: got no examples{among}; expected at least one')
+      is_held_out = split in self.source.held_out_splits()
+      fix = f', held out of the training rows; give a file {split}.*, or raise data.split_fraction' * is_held_out
+      where = f'data set {self.source.dataset}, split {split}'
+      raise InputError(f'{where}: got no examples{among}; expected at least one{fix}')
     examples = (index + 1) // self.source.documents_per_example
     read = paths[split] if isinstance(paths, dict) and split in paths else paths
     for unit, size in published.items():
