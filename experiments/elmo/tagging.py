@@ -20,12 +20,12 @@ VARIANTS = ('own', 'own_elmo', 'tiny')
 
 @config.arguments(VARIANTS, vectors='', **recipe.TAGGER)
 def get_config(variant, options):
-  settings = recipe.tagger(variant, options).to_dict()
+  settings = recipe.tagger(variant, options)
   if variant == 'tiny':
     return settings
   own = {'name': f'bilstm_{variant}', 'evaluation': {'split': fine_tuning.measured_split(variant)}}
   vectors = fine_tuning.word_vectors(options.vectors, elmo=variant == 'own_elmo')
-  return config.merge(settings, glue.OWN_TAGS, own, vectors)
+  return config.merge(settings.to_dict(), glue.OWN_TAGS, own, vectors)
 
 
 def sweep():
