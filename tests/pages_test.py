@@ -211,7 +211,7 @@ def test_own_labels_page_runs_unchanged(model, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   exec(code('import csv'), {})
   commands = [line for kind, text in BLOCKS if not kind for line in text.splitlines()]
-  assert len(commands) == 17 and all(line.startswith('lmx ') for line in commands)
+  assert len(commands) == 19 and all(line.startswith('lmx ') for line in commands)
   kinds = [next((name for name in OTHERS if f'/{name}' in line or f'_{name}' in line), 'bert') for line in commands]
   for command in [line for line, kind in zip(commands, kinds, strict=True) if kind == model and 'hub:' not in line]:
     done = run(command, tmp_path)
@@ -220,7 +220,7 @@ def test_own_labels_page_runs_unchanged(model, tmp_path, monkeypatch):
   predicted = [json.loads(line) for line in (tmp_path / f'predictions{name}.jsonl').read_text().splitlines()]
   assert len(predicted) == 16 and {row['label'] for row in predicted} <= {'negative', 'positive'}
   exported = {path.name for path in (tmp_path / f'exported{name}').iterdir()}
-  assert exported == {'lmx_fwd.pth'} if model == 'ulmfit' else {'config.json', 'model.safetensors'} <= exported
+  assert exported == {'README.md', 'lmx_fwd.pth'} if model == 'ulmfit' else {'config.json', 'model.safetensors'} <= exported
   if model == 'ulmfit':
     return
   results = json.loads((tmp_path / f'runs/reviews{name}/results.json').read_text())
