@@ -143,13 +143,14 @@ def _constrain(setting: _Setting, carry: _Carry) -> Array:
   return logits_BV
 
 
-def _advance(setting: _Setting, params: Params, carry: _Carry, keys_B: Array) -> tuple[_Carry, Array]:
+def _advance(setting: _Setting, params: Params, carry: _Carry, keys_B: Array | None) -> tuple[_Carry, Array]:
   """Sample one token per row and feed it back.
 
   Returns the carry and the tokens, (B,) int32: -1 for a row in which all tokens are excluded.
   """
   logits_BV = _constrain(setting, carry)
-  sample_B = sample(setting.sampler, logits_BV, jax.vmap(jax.random.fold_in)(keys_B, carry.sampled_B))
+  step_keys_B = None if keys_B is None else jax.vmap(jax.random.fold_in)(keys_B, carry.sampled_B)
+  sample_B = sample(setting.sampler, logits_BV, step_keys_B)
   if setting.sampler.of_text:
     sample_B = jnp.where(jnp.all(logits_BV == -jnp.inf, axis=-1), -1, sample_B)
   live_B = ~carry.done_B
@@ -184,7 +185,7 @@ _step = devices.jit_for_platform(_advance, static_argnames=('setting',), donate_
 
 
 @functools.partial(devices.jit_for_platform, static_argnames=('setting',))
-def _loop(setting: _Setting, params: Params, carry: _Carry, keys_B: Array) -> tuple[Array, Array]:
+def _loop(setting: _Setting, params: Params, carry: _Carry, keys_B: Array | None) -> tuple[Array, Array]:
   """Generate until every row has ended or has all its tokens."""
   steps = setting.steps
 
@@ -311,7 +312,7 @@ def _prepare(
   lengths_B: np.ndarray | None,
   *,
   steps: int,
-  key: Array,
+  key: Array | None,
   sampler: Sampler,
   eos_ids: Sequence[int],
   context: int | None,
@@ -341,19 +342,23 @@ def _prepare(
     length if context is None else min(length, context),
     steps,
   )
-  if jnp.ndim(key) and key.shape != lengths_B.shape:
+  if key is None and not sampler.is_greedy:
+    raise InputError('key: got None; expected a key, because the sampler is not greedy')
+  if key is not None and key.ndim and key.shape != lengths_B.shape:
     raise InputError(f'key: got shape {key.shape} for {len(lengths_B)} rows; expected one key, or one per row')
+  if sampler.is_greedy:
+    key = None  # a program for keys would be compiled for nothing
   inputs = params, prompt_BT, lengths_B, source
   step: Callable[..., tuple[_Carry, Array]]
   if _is_by_layer(setting, params, len(prompt_BT)):
     start = by_layer.prepare(_read, setting, *inputs)
-    keys = key if jnp.ndim(key) else jax.ShapeDtypeStruct(lengths_B.shape, key.dtype)
+    keys = key if key is None or key.ndim else jax.ShapeDtypeStruct(lengths_B.shape, key.dtype)
     step = by_layer.prepare(_advance, setting, params, start.outputs, keys, donated=1)
     carry = start(*inputs)
   else:
     carry = _start(setting, *inputs)
     step = functools.partial(_step, setting)
-  keys_B = key if jnp.ndim(key) else _row_keys(key, len(prompt_BT))
+  keys_B = key if key is None or key.ndim else _row_keys(key, len(prompt_BT))
   return setting, _Steps(step, params, carry, keys_B)
 
 
@@ -378,10 +383,10 @@ def _is_by_layer(setting: _Setting, params: Params, rows: int) -> bool:
 class _Steps:
   """The steps after a prompt, each a call of compiled programs."""
 
-  step: Callable[[Params, _Carry, Array], tuple[_Carry, Array]]
+  step: Callable[[Params, _Carry, Array | None], tuple[_Carry, Array]]
   params: Params
   carry: _Carry  # of the step so far, which overwrites it
-  keys_B: Array
+  keys_B: Array | None  # None of a greedy sampler
 
   def tokens(self, setting: _Setting) -> Iterator[Array]:
     """Yield the tokens of each step, (B,), until every row has ended."""
@@ -400,7 +405,7 @@ def generate(
   lengths_B: np.ndarray | None = None,
   *,
   steps: int,
-  key: Array,
+  key: Array | None,
   sampler: Sampler,
   eos_ids: Sequence[int] = (),
   context: int | None = None,
@@ -416,7 +421,7 @@ def generate(
     prompt_BT: (B, T) ids, padded on the right.
     lengths_B: (B,) tokens in each prompt; None is T for all.
     steps: number of tokens to sample.
-    key: one typed key, of which row b uses `fold_in(key, b)`, or (B,) keys.
+    key: one typed key, of which row b uses `fold_in(key, b)`, or (B,) keys; None is for a greedy sampler.
     sampler: options of sampling, and constraints on the tokens.
     eos_ids: a row ends with one of these tokens, and is padded with the first; (): no row ends early.
     context: maximum number of positions to attend to, 2 to the model's window; None is the whole window.
@@ -459,7 +464,7 @@ def stream(
   lengths_B: np.ndarray | None = None,
   *,
   steps: int,
-  key: Array,
+  key: Array | None,
   sampler: Sampler,
   eos_ids: Sequence[int] = (),
   context: int | None = None,

@@ -92,6 +92,11 @@ class Sampler(Constraints):
     if self.top_p_form not in ('paper', 'released'):
       raise InputError(f"top_p_form: got '{self.top_p_form}'; expected 'paper' or 'released'")
 
+  @property
+  def is_greedy(self) -> bool:
+    """Return whether the most probable token is taken, without a random number."""
+    return self.greedy or self.temperature == 0
+
 
 class Text(NamedTuple):
   """Texts that are being written.
@@ -223,9 +228,9 @@ def filter_logits(sampler: Sampler, logits_BV: Array) -> Array:
   return top_p(logits_BV, sampler.top_p, sampler.top_p_form)
 
 
-def sample(sampler: Sampler, logits_BV: Array, keys_B: Array) -> Array:
-  """Sample one token per row, each with its own key. Returns (B,) int32."""
-  if sampler.greedy or sampler.temperature == 0:  # the first of equal ones; to sort the vocabulary for it takes longer
+def sample(sampler: Sampler, logits_BV: Array, keys_B: Array | None) -> Array:
+  """Sample one token per row, each with its own key, None if `is_greedy`. Returns (B,) int32."""
+  if sampler.is_greedy:  # the first of equal ones; to sort the vocabulary for it takes longer
     return jnp.argmax(forbid(logits_BV.astype(jnp.float32), sampler.forbidden), axis=-1).astype(jnp.int32)
   logits_BV = filter_logits(sampler, logits_BV)
-  return jax.vmap(jax.random.categorical)(keys_B, logits_BV).astype(jnp.int32)
+  return jax.vmap(jax.random.categorical)(keys_B, logits_BV).astype(jnp.int32)  # type: ignore[arg-type]

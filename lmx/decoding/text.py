@@ -13,7 +13,7 @@ from lmx.decoding import beam_search, check_constraints, generate
 from lmx.decoding.generate import Sampler
 from lmx.errors import InputError, check_range
 from lmx.ranges import SEEDS
-from lmx.types import Model, Params
+from lmx.types import Array, Model, Params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,10 +240,16 @@ def _given(tokenizer: Any, cfg: Any, prompt_T: np.ndarray, options: Options) -> 
 def _stream(
   model: Model, cfg: Any, params: Params, tokenizer: Any, prompt_T: np.ndarray, options: Options
 ) -> Iterator[Iterable[int]]:
-  key, given = jax.random.key(options.seed), _given(tokenizer, cfg, prompt_T, options)
+  given = _given(tokenizer, cfg, prompt_T, options)
   for i in range(options.samples):
-    own = jax.random.fold_in(key, i)[None]
+    own = None if given['sampler'].is_greedy else _sample_keys(np.uint32(options.seed), i)
     yield (int(token_B[0]) for token_B in generate.stream(model, cfg, params, prompt_T[None], key=own, **given))
+
+
+@jax.jit
+def _sample_keys(seed: Any, sample: Any) -> Array:
+  """Return the key of a sample, (1,), by one program instead of one per function."""
+  return jax.random.fold_in(jax.random.key(seed), sample)[None]
 
 
 def _sample(
@@ -252,7 +258,8 @@ def _sample(
   given = _given(tokenizer, cfg, prompt_T, options)
   generate.check_positions('samples, tokens', options.samples, given['steps'])
   prompt_BT = np.repeat(prompt_T[None], options.samples, 0)
-  generated = generate.generate(model, cfg, params, prompt_BT, key=jax.random.key(options.seed), **given)
+  key = None if given['sampler'].is_greedy else jax.random.key(options.seed)
+  generated = generate.generate(model, cfg, params, prompt_BT, key=key, **given)
   for tokens_T, count in zip(generated.tokens_BT, generated.counts_B, strict=True):
     yield tokens_T[:count].tolist()
 

@@ -177,6 +177,7 @@ def test_forbidden_ids_are_never_sampled():
     (dict(eos_ids=(3, 97)), 'eos_ids: got the id 97'),
     (dict(sampler=generate.Sampler(force_end=True)), 'force_end: got True'),
     (dict(key=jax.random.split(KEY, 2)), r'key: got shape \(2,\) for 3 rows'),
+    (dict(key=None), 'key: got None'),
   ],
 )
 def test_invalid_input_is_rejected(change, message):

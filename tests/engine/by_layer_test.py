@@ -74,7 +74,12 @@ def test_generation_by_layer_equals_the_loop(compiled, monkeypatch):
     count = len(compiled)
     streamed = [int(token_B[0]) for token_B in generate.stream(module, cfg, params, PROMPT_BT, **call)]
     assert len(compiled) == count  # the same programs
+    compiled.clear()
+    greedy = {**call, 'key': None, 'sampler': generate.Sampler(greedy=True)}
+    greedy_BT = generate.generate(module, cfg, params, PROMPT_BT, **greedy).tokens_BT
+    assert len(compiled) == 4  # what is before and after the layers, whose two programs are the same
     monkeypatch.setattr(generate, '_MOST_STEPS', 0)
+    np.testing.assert_array_equal(greedy_BT, generate.generate(module, cfg, params, PROMPT_BT, **greedy).tokens_BT)
     expected = generate.generate(module, cfg, params, PROMPT_BT, **call)
   np.testing.assert_array_equal(found.tokens_BT, expected.tokens_BT)
   np.testing.assert_array_equal(found.counts_B, expected.counts_B)

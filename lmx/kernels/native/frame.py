@@ -51,7 +51,7 @@ def _keep() -> bool:
 
 
 ENTRY: dict[str, Any] = {'error_model': 'numpy', 'cache': _keep()}  # of cfunc
-OPTIONS: dict[str, Any] = ENTRY | {'no_cpython_wrapper': True}  # of njit
+OPTIONS: dict[str, Any] = ENTRY | {'no_cpython_wrapper': True, 'no_cfunc_wrapper': True}  # of njit; only Numba calls it
 
 
 @intrinsic
