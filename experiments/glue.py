@@ -23,6 +23,7 @@ PAIR = ('sentence1', 'sentence2')  # columns of two texts, unless `data.texts` n
 OWN = ('own', 'own_pairs', 'own_scores')  # the user's tables
 OWN_TAGS = {  # the user's sentences, with a label for each word
   'data': {'dataset': 'tagged_files', 'hold_out_test': False, 'batching': fine_tuning.FEW_SHAPES},
+  'evaluation': {'which': 'best'},
 }
 # News, articles and reviews by class (Zhang et al. 2015, arXiv 1509.01626); the metric is the error of the test split.
 BY_CLASS = ('ag_news', 'dbpedia', 'yelp_polarity', 'yelp_full', 'amazon_polarity', 'amazon_full')

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __version__ = '0.2.0'
 
 
-def load(source: Any, which: str | int = 'best') -> TrainedRun:
+def load(source: Any, which: str | int = 'measured') -> TrainedRun:
   """Load a run from its work directory, or import published weights; see `lmx.inference.load`."""
   from lmx import inference
 

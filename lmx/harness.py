@@ -42,7 +42,7 @@ class LMX(TemplateLM):
 
   Args:
     workdir: work directory, or folder of published weights (see `lmx.load`); `pretrained` is another name for it.
-    which: checkpoint: best, last or a step.
+    which: checkpoint: measured, best, last or a step.
     max_length: positions; 0 is the model's own bound.
     batch_size, max_batch_size, device: have no effect; the harness gives them to every model. Rows are batched by their
       lengths, on the device of JAX.
@@ -55,7 +55,7 @@ class LMX(TemplateLM):
     self,
     workdir: str = '',
     pretrained: str = '',
-    which: str = 'best',
+    which: str = 'measured',
     max_length: int = 0,
     batch_size: Any = None,
     max_batch_size: Any = None,

@@ -371,7 +371,7 @@ def _ids(name: str, values: Sequence[Any], *, nested: bool) -> tuple[Any, ...]:
   return tuple(_ids(name, value, nested=False) for value in values) if nested else tuple(values)
 
 
-def load(source: Any, which: str | int = 'best', overrides: Sequence[str] = ()) -> TrainedRun:
+def load(source: Any, which: str | int = 'measured', overrides: Sequence[str] = ()) -> TrainedRun:
   """Load a run from its work directory, or import published weights.
 
   Published weights are what `lmx import --from` reads: a folder of transformers, a release of the authors or
@@ -391,7 +391,7 @@ def load(source: Any, which: str | int = 'best', overrides: Sequence[str] = ()) 
 
 
 def load_ensemble(
-  first: TrainedRun, workdirs: Sequence[str], which: str | int = 'best', overrides: Sequence[str] = ()
+  first: TrainedRun, workdirs: Sequence[str], which: str | int = 'measured', overrides: Sequence[str] = ()
 ) -> list[RestoredRun]:
   """Load further runs that translate together with the first; see `lmx.evaluation.ensemble.load_others`."""
   return list(ensembles.load_others(first, workdirs, which, overrides))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 
 from lmx import ranges
+from lmx.cli import which
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--threshold', type=ranges.number(0), default=0.01, help='smallest gain that counts (default %(default)s)'
   )
-  parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', 'average', or a step")
+  which.add_argument(parser)
   parser.add_argument(
     '--window_tokens',
     type=ranges.integer(1),

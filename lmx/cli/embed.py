@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from lmx import ranges
+from lmx.cli import which
 from lmx.errors import InputError, explain
 
 Write = Callable[[str, np.ndarray], None]
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     help="for BERT and XLNet: 'read' adds them to each line (default), 'return' also returns their vectors, 'none' "
     'reads only the text (default with --carry)',
   )
-  parser.add_argument('--which', default='best', help='checkpoint: best, last or a step (default %(default)s)')
+  which.add_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:

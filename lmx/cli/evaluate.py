@@ -16,7 +16,7 @@ import sys
 from typing import Any
 
 from lmx import records
-from lmx.cli import minimal_pairs
+from lmx.cli import minimal_pairs, which
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,11 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--split', default='', help='train, valid, test or another; without it test, or evaluation.split of --config'
   )
-  parser.add_argument(
-    '--which',
-    default='best',
-    help="'best' on the validation split, 'last', 'average', or a step; with --pairs also 'all', every checkpoint",
-  )
+  which.add_argument(parser, "; with --pairs also 'all', every checkpoint")
   parser.add_argument('--no-baselines', action='store_true', help='do not evaluate the baselines')
   parser.add_argument('--cache', metavar='WINDOW,LAMBDA,THETA', help='also evaluate with a continuous cache')
   parser.add_argument(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 
 from lmx import storage
+from lmx.cli import which
 from lmx.errors import InputError
 
 
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     action='store_true',
     help='replace the weights, config and tokenizer of a repository that has files; with --to=hub:NAME',
   )
-  parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', 'average', or a step")
+  which.add_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:

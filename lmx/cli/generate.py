@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from lmx import documents, ranges
+from lmx.cli import which
 from lmx.errors import InputError
 
 CONSTRAINTS = (
@@ -59,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument_group('search'), 'beam size of a search, instead of sampling; 0 samples (default 0)', 0
   )
   add_constraints(parser)
-  parser.add_argument('--which', default='best', help='checkpoint: best, last or a step (default %(default)s)')
+  which.add_argument(parser)
   stream = parser.add_mutually_exclusive_group()
   stream.add_argument('--stream', action='store_true', default=None, help='print tokens as they are sampled (default)')
   stream.add_argument(

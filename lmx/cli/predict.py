@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lmx import ranges
+from lmx.cli import which
 from lmx.errors import InputError, writing
 
 RUNS_OF_FORMAT = {
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ".json or .jsonl in SQuAD's format; each also as .gz. Images: .jpg or .png, or a folder of them",
   )
   source.add_argument('--split', help="a split of the run's own data")
-  parser.add_argument('--which', default='best', help="'best' on the validation split, 'last', or a step")
+  which.add_argument(parser)
   form = parser.add_mutually_exclusive_group()
   for name, text in (
     ('glue', "write the file that GLUE's test server takes"),

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from lmx.cli import which
 from lmx.errors import InputError, writing
 
 METHODS = ('causal', 'pll', 'pll_word_l2r', 'left_to_right', 'permutation_pll', 'both', 'forward', 'backward')
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     '--input', required=True, help='texts: .txt (one per line), .jsonl, .tsv or .csv; each also as .gz, .xz or .zst'
   )
   parser.add_argument('--column', default='', help='column of the texts (default: text)')
-  parser.add_argument('--which', default='best', help='checkpoint: best, last, average or a step (default %(default)s)')
+  which.add_argument(parser)
   parser.add_argument(
     '--method',
     default='auto',

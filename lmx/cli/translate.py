@@ -23,7 +23,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from lmx import documents, ranges
-from lmx.cli import generate
+from lmx.cli import generate, which
 from lmx.errors import InputError, InputWarning, explain, writing
 
 _SEARCH = (
@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--first', type=ranges.integer(0, 1), choices=(0, 1), help='number of the first word in --alignments (default 0)'
   )
-  parser.add_argument('--which', default='best', help='checkpoint: best, last, average or a step (default %(default)s)')
+  which.add_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:

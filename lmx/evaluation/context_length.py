@@ -128,7 +128,7 @@ def measure(
   stride: int = 1,
   shares: Sequence[float] = context_length.SHARES,
   threshold: float = context_length.THRESHOLD,
-  which: str | int = 'best',
+  which: str | int = 'measured',
   overrides: Sequence[str] = (),
   window_tokens: int = 4096,
 ) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from lmx.runs.restore import RestoredRun
 
 
 def evaluate(
-  workdirs: Sequence[Any], split: str, which: str | int = 'best', overrides: Sequence[str] = ()
+  workdirs: Sequence[Any], split: str, which: str | int = 'measured', overrides: Sequence[str] = ()
 ) -> Evaluation:
   """Evaluate the mean of the predictions of several runs.
 
@@ -54,7 +54,7 @@ def evaluate(
 
 
 def load_others(
-  first: RestoredRun, workdirs: Sequence[Any], which: str | int = 'best', overrides: Sequence[str] = ()
+  first: RestoredRun, workdirs: Sequence[Any], which: str | int = 'measured', overrides: Sequence[str] = ()
 ) -> Members:
   """Load the further members of an ensemble one by one; InputError if one has another objective or tokenizer."""
   places = [pathlib.Path(workdir).resolve() for workdir in (first.workdir, *workdirs)]

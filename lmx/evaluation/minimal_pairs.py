@@ -72,7 +72,7 @@ class PairScores(NamedTuple):
 
 def load(
   workdir: Any,
-  which: str | int = 'best',
+  which: str | int = 'measured',
   overrides: Sequence[str] = (),
   *,
   protocol: str = 'lmx',

@@ -146,7 +146,7 @@ def load(source: str, overrides: Iterable[str] = ()) -> tuple[restore.RestoredRu
   return restore.RestoredRun(model, run.model, *own, step=0, workdir=workdir, files=directory), imported
 
 
-def load_any(source: Any, which: str | int = 'best', overrides: Sequence[str] = ()) -> restore.RestoredRun:
+def load_any(source: Any, which: str | int = 'measured', overrides: Sequence[str] = ()) -> restore.RestoredRun:
   """Load the run of a work directory, or published weights; warn of what was not read as in the files.
 
   Args:
@@ -158,12 +158,14 @@ def load_any(source: Any, which: str | int = 'best', overrides: Sequence[str] = 
     InputError: there is neither a run nor such a folder, or it cannot be read.
   """
   check_type('source', source, (str, os.PathLike), 'a work directory, a folder or "hub:NAME"')
-  check_type('which', which, (str, int), 'best, last, average or a step')
+  check_type('which', which, (str, int), 'measured, best, last, average or a step')
   source = storage.check_path('source', source, hub=True)
   if not is_importable(source):
     return restore.load(source, which, overrides)
-  if which not in ('best', 'last'):
-    raise InputError(f'which: got {which}; expected best or last: {source} holds published weights, no checkpoints')
+  if which not in ('measured', 'best', 'last'):
+    raise InputError(
+      f'which: got {which}; expected measured, best or last: {source} holds published weights, no checkpoints'
+    )
   loaded, imported = load(source, overrides)
   for note in imported.notes:
     warnings.warn(f'{source}: {note}', InputWarning, stacklevel=4)
@@ -452,7 +454,7 @@ def _complete(run: schema.Run, params_read: dict[str, Any]) -> tuple[Any, list[R
 def export_run(
   workdir: Any,
   to: str,
-  which: str | int = 'best',
+  which: str | int = 'measured',
   max_shard_size: str = '',
   card: Mapping[str, str] = {},
   private: bool = False,

@@ -14,7 +14,7 @@ import ml_collections
 import numpy as np
 from etils import epath
 
-from lmx import objectives, records, storage
+from lmx import documents, objectives, records, storage
 from lmx.checkpoint import manager
 from lmx.config import resolve as config_lib
 from lmx.config import run_files, schema, semantics
@@ -81,14 +81,18 @@ class RestoredRun:
 
 
 def load(
-  workdir: Any, which: str | int = 'best', overrides: Iterable[str] = (), replacement: Mapping[str, Any] | None = None
+  workdir: Any,
+  which: str | int = 'measured',
+  overrides: Iterable[str] = (),
+  replacement: Mapping[str, Any] | None = None,
 ) -> RestoredRun:
   """Load a run for evaluation, generation or anything else; warn of parameters that are not finite.
 
   Args:
     workdir: the run's work directory.
-    which: 'best' by `train.best_by` (the last checkpoint if there was no validation), 'last', a step (int or text),
-      'words:N', kept by `checkpoint.at_words`, or 'average', the mean of the newest `evaluation.average` checkpoints.
+    which: 'measured': that of results.json, by the run's `evaluation.which`; 'best' by `train.best_by` (the last
+      checkpoint if there was no validation), 'last', a step (int or text), 'words:N', kept by `checkpoint.at_words`, or
+      'average', the mean of the newest `evaluation.average` checkpoints.
     overrides: `section.key=value`, such as data.eval_batch_size=1.
     replacement: a resolved config whose name, data, objective and evaluation replace the run's own; the tokenizer stays
       the run's.
@@ -106,7 +110,8 @@ def load(
   run = config_lib.to_run(config, workdir=workdir)
   run = dataclasses.replace(run, data=run_files.with_own_words(run.data, workdir))
   directory = workdir / 'checkpoints'
-  which = manager.step_of(workdir, which)
+  own = documents.field(saved, 'evaluation', dict, f'{workdir}/config.json').get('which', 'best')
+  which = manager.step_of(workdir, own if which == 'measured' else which)
   shapes = jax.eval_shape(functools.partial(init.init_params, run), jax.random.key(0))
   layout = init.stored_layout(run, shapes)
   average_shapes = jax.eval_shape(functools.partial(build.average, run.optim), shapes)

@@ -70,7 +70,7 @@ def copy(
   """
   workdir = storage.path('train.init_from', workdir, storage.FOLDER)
   try:
-    loaded = restore.load(workdir)
+    loaded = restore.load(workdir, 'best')
   except InputError as error:
     raise InputError(f'train.init_from: {error}') from None
   theirs = {'/'.join(path): x for path, x in flatten_dict(loaded.params).items()}

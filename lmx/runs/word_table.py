@@ -149,7 +149,7 @@ def _of_binary(path: str, wanted: Collection[str]) -> Iterable[tuple[str, np.nda
 
 def _of_run(path: str, wanted: Collection[str]) -> Iterable[tuple[str, np.ndarray]]:
   """Return the words of a run of word2vec among `wanted`, with their vectors."""
-  loaded = restore.load(path)
+  loaded = restore.load(path, 'best')
   table_VD = np.asarray(loaded.params['model']['embed']['table'])
   words = pipeline.words(loaded.run.data, loaded.tokenizer)
   return ((word, table_VD[i]) for i, word in enumerate(words) if word in wanted)

@@ -14,7 +14,7 @@ from lmx.scoring.scorer import RunScorer, Scorer
 
 def load(
   workdir: Any,
-  which: str | int = 'best',
+  which: str | int = 'measured',
   overrides: Sequence[str] = (),
   *,
   method: str = 'auto',
@@ -38,7 +38,7 @@ def load(
   if not str(workdir).startswith(storage.HUB) and ngrams.is_saved(workdir):
     if method not in ('auto', 'causal'):
       raise InputError(f'--method: got {method} with the n-gram model {workdir}; expected causal; omit it')
-    if which not in ('best', 'last') or overrides:
+    if which not in ('measured', 'best', 'last') or overrides:
       raise InputError(f'--which, --config: got one with {workdir}; expected none: it is an n-gram model; omit it')
     return ngrams.NgramScorer(workdir, start, end=end)
   return RunScorer(convert.load_any(workdir, which, overrides), method, start, end=end)

@@ -292,7 +292,7 @@ def test_predictions_of_a_file_match_the_split(finished, backward, tmp_path, cap
     ('a.txt', 'one\n\ntwo\n', 'line 2: got no text'),
     ('a.txt', '', 'the file is empty'),
     ('a.jsonl', '{"text": "one"\n', 'line 1: not JSON'),
-    ('none.txt', None, 'cannot be read'),
+    ('none.txt', None, 'expected an existing file'),
   ],
 )
 def test_unpredictable_files_are_rejected(finished, tmp_path, capsys, name, content, message):

@@ -90,7 +90,7 @@ def test_character_model_keeps_rows_of_known_words(monkeypatch):
   ours = words.Words(['mat', '<unk>', 'dog', '<eos>', 'the', 'cat', 'others'], 'prose', known=6)
   table = {'softmax': {'table': np.arange(12.0).reshape(6, 2), 'bias': np.arange(6.0)}}
   loaded = untrained.load('experiments/elmo/quickstart.py:tiny', params={'model': table}, tokenizer=theirs)
-  monkeypatch.setattr(transfer.restore, 'load', lambda workdir: loaded)
+  monkeypatch.setattr(transfer.restore, 'load', lambda workdir, which: loaded)
   shapes = {'model': {'softmax': {'table': np.zeros((7, 2)), 'bias': np.zeros(7)}}}
   taken, note = transfer.copy('R', shapes, (), ours)
   np.testing.assert_allclose(taken['model']['softmax']['bias'], [0, 1, 2, 5, 2.5, 3, 4])  # <S> </S> <unk> mat dog ...
@@ -104,7 +104,7 @@ def test_character_model_keeps_rows_of_known_subwords(monkeypatch):
   table = {'softmax': {'table': np.ones((rows, 2)), 'bias': np.arange(float(rows))}}
   options = 'data.tokenizer=word_bpe', 'data.characters=8'
   loaded = untrained.load('experiments/elmo/quickstart.py:tiny', *options, params={'model': table}, tokenizer=theirs)
-  monkeypatch.setattr(transfer.restore, 'load', lambda workdir: loaded)
+  monkeypatch.setattr(transfer.restore, 'load', lambda workdir, which: loaded)
   names = word_characters.vocabulary(ours)
   shapes = {'model': {'softmax': {'table': np.zeros((len(names), 2)), 'bias': np.zeros(len(names))}}}
   taken, _ = transfer.copy('R', shapes, (), ours)
@@ -208,7 +208,7 @@ def test_positions_are_truncated_or_repeated(monkeypatch):
   small = lambda T: registry.config('gpt', 'tiny', V=11, T=T, N=1)
   params, tokenizer = drawn.params(gpt.init, small(8)), base.Absent(11)
   loaded = untrained.load('experiments/gpt/quickstart.py:tiny', params={'model': params}, tokenizer=tokenizer)
-  monkeypatch.setattr(restore, 'load', lambda workdir: loaded)
+  monkeypatch.setattr(restore, 'load', lambda workdir, which: loaded)
   old = params['embed']['positions']
   for T in (5, 8, 20):
     wanted = jax.eval_shape(lambda T=T: gpt.init(small(T), jax.random.key(0)))
@@ -263,3 +263,17 @@ def test_log_of_a_run_without_results_tells_that_its_newest_checkpoint_is_missin
   assert restore.missing_note(epath.Path(tmp_path), 'last', 0, '') == f'reads step 0; {note}'
   (tmp_path / 'metrics.jsonl').write_text(line.replace('3', '2') + '\n')
   assert not restore.missing_note(epath.Path(tmp_path), 'last', 2, '')
+
+
+@pytest.mark.parametrize('selected', ['best', 'last'])
+def test_checkpoint_of_the_results_is_the_default(first, monkeypatch, selected, tmp_path):
+  shutil.copytree(first, run := tmp_path / 'run')
+  config = json.loads((run / 'config.json').read_text())
+  (run / 'checksums.json').unlink()
+  (run / 'config.json').write_text(json.dumps(config | {'evaluation': config['evaluation'] | {'which': selected}}))
+  read = []
+  monkeypatch.setattr(manager, 'restore_params', lambda folder, shapes, which, **_: read.append(which) or 1 / 0)
+  for given, expected in (((), selected), (('best',), 'best'), ((3,), 3)):
+    with pytest.raises(ZeroDivisionError):
+      restore.load(run, *given)
+    assert read.pop() == expected

@@ -195,7 +195,7 @@ def word2vec_run(tmp_path):
 
 def test_run_starts_from_the_vectors_of_a_word2vec_run(word2vec_run, language_model, monkeypatch):
   workdir, loaded = word2vec_run
-  monkeypatch.setattr(restore, 'load', lambda path: loaded)
+  monkeypatch.setattr(restore, 'load', lambda path, which: loaded)
   run, corpus = language_model
   run = dataclasses.replace(run, model=dataclasses.replace(run.model, E=16, D=16))
   taken, notes = start.take(beginning_from(run, workdir), shapes_of(run), corpus, jax.random.key(3))

@@ -24,7 +24,7 @@ _OTHERS = ('spearman', 'rmse')  # metrics of a regression that `lines` shows
 def measure(subject: Subject) -> Added:
   """Return 'baselines': metrics of the constant and of TF-IDF, or under 'skipped' the reason why there are none.
 
-  The constant is the split's most frequent class, or the mean score of the training rows.
+  The constant is the most frequent class or the mean score of the training rows.
   """
   run, corpus, _, _, split, _ = subject
   objective = objectives.get(run.objective_name)
@@ -36,7 +36,7 @@ def measure(subject: Subject) -> Added:
   if scored and train_I is not None:
     found['mean'] = {'rmse': float(np.sqrt(np.mean(np.square(_known(truth_J) - np.mean(_known(train_I))))))}
   if not scored:
-    label = int(np.argmax(np.bincount(_known(truth_J))))
+    label = int(np.argmax(np.bincount(_known(truth_J if train_I is None else train_I))))
     constant = _scores(run, np.full_like(_known(truth_J), label), _known(truth_J))
     found['majority'] = {'label': corpus.manifest['label_names'][label], **constant}
   return Added({'baselines': {**found, 'tfidf': _tfidf(run, corpus, split)}})
