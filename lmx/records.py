@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -128,6 +129,13 @@ def read_setting(workdir: Any, section: str, key: str) -> Any:
 
 
 # results.json
+
+
+def save_rows_command(workdir: Any, results: Mapping[str, Any], folder: str = 'ROWS') -> str:
+  """Return the command that repeats the evaluation of a run's results.json and saves its rows to a folder."""
+  which = read_setting(workdir, 'evaluation', 'which') or 'best'
+  options = f'--split={results.get("split", "test")} --which={which} --save_rows={folder}'
+  return f'lmx evaluate --workdir={shlex.quote(str(workdir))} {options}'
 
 
 def read_results(workdir: Any, required: Sequence[str] = ()) -> Record:

@@ -142,7 +142,8 @@ def test_classifier_saves_its_rows(classifier, tmp_path, capsys):
 
 
 def test_regression_saves_its_rows(regression):
-  saved_rows.check(regression, 'pearson', 'spearman', 'rmse')
+  rows = saved_rows.check(regression, 'pearson', 'spearman', 'rmse')
+  assert all(' | ' in row['text'] for row in rows)
 
 
 def test_best_checkpoint_is_that_with_the_best_headline(classifier):

@@ -51,7 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     '--words', nargs='?', const='', metavar='A,B', help='show the nearest words of these, or of frequent words'
   )
   parser.add_argument(
-    '--rows', default='', metavar='ROWS', help='folder of lmx evaluate --save_rows=ROWS with the misclassified rows'
+    '--rows',
+    default='',
+    metavar='ROWS',
+    help='folder of lmx evaluate --save_rows=ROWS: lists misclassified rows, or the largest errors of a regression',
   )
 
 
@@ -151,7 +154,7 @@ def _write(path: Any, text: str) -> None:
 
 
 def read(workdir: Any, rows: Any = None) -> Any:
-  """Return the `Report` of a work directory, with the misclassified rows in `rows`, or those that the run saved.
+  """Return the `Report` of a work directory, with the wrong rows in `rows`, or those that the run saved.
 
   Raises:
     InputError: a file is damaged, or `rows` is of another evaluation.
@@ -194,6 +197,8 @@ def read(workdir: Any, rows: Any = None) -> Any:
     pictures=list(_pictures(workdir)),
     pairs=pairs_files.read(workdir),
     mistakes=_mistakes(workdir, results, rows),
+    rows=objectives.get(run_config.objective_name).ROWS,
+    save_rows=redact(records.save_rows_command(workdir, results)),
     has_tokens=registry.get(run_config.model_name).READS not in ('images', 'vectors'),
     shares=frozenset(one.name for one in objectives.get(run_config.objective_name).METRICS if one.is_share),
   )
@@ -233,8 +238,13 @@ def read_samples(workdir: Any) -> list[tuple[str, str]]:
 
 
 def _mistakes(workdir: Any, results: Mapping[str, Any], folder: Any) -> list[Any] | None:
-  """Return the misclassified rows of the run's evaluation, of `folder` if given, as `Report.mistakes`."""
+  """Return the wrong rows of the run's evaluation, of `folder` if given, as `Report.mistakes`.
+
+  Raises:
+    InputError: `folder` has the rows of another evaluation, or rows that the page does not list.
+  """
   from lmx.evaluation import rows
+  from lmx.reporting import html_report
 
   about = results if folder is None else records.read_results(folder, ('dataset', 'split'))
   if folder is not None:
@@ -242,16 +252,23 @@ def _mistakes(workdir: Any, results: Mapping[str, Any], folder: Any) -> list[Any
       if about.get(name) != results.get(name):
         raise InputError(
           f'--rows: got {name}={about.get(name)} in {folder}; expected {results.get(name)}, as in {workdir}; '
-          f'evaluate the run again with --split={results["split"]} --save_rows=ROWS'
+          f'evaluate the run again by `{records.save_rows_command(workdir, results)}`'
         )
-  if about.get('rows', {}).get('kind') != 'classification':
+    if (kind := about.get('rows', {}).get('kind')) not in html_report.LISTED:
+      raise InputError(
+        f'--rows: got rows of {kind} in {folder}; expected rows of {" or ".join(html_report.LISTED)}, which the page '
+        'lists; omit it'
+      )
+  if about.get('rows', {}).get('kind') not in html_report.LISTED:
     return None
   if folder is None and not (workdir / records.ROWS).exists():
     return None
   found = rows.read(workdir if folder is None else folder, about) or []
-  wrong = [row for row in found if row['label'] != row['prediction']]
-  wrong.sort(key=lambda row: -(row.get('probability') or 0))
-  fields = ('row', 'label', 'prediction', 'probability', 'text')
+  last, wrong = 'probability', [row for row in found if row['label'] != row['prediction']]
+  if about['rows']['kind'] == 'regression':
+    last, wrong = 'error', [row | {'error': row['prediction'] - row['label']} for row in wrong]
+  wrong.sort(key=lambda row: -abs(row.get(last) or 0))
+  fields = ('row', 'label', 'prediction', last, 'text')
   return [tuple(redact(row.get(name, '' if name == 'text' else None)) for name in fields) for row in wrong]
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmx import records, statistics
+from lmx import records, statistics, storage
 from lmx.errors import InputError, nearest
 from lmx.evaluation import rows as row_files
 from lmx.statistics import Interval
@@ -210,9 +210,10 @@ def _advice(systems: Sequence[System]) -> str:
   """Return the message for systems without rows and too few seeds for a test over seeds."""
   system = next(one for one in systems if one.rows is None)
   path, results = system.workdirs[0], system.results[0]
+  command = records.save_rows_command(storage.path('DIR', path), results, 'DIR')
   return (
     f'{path}: got no {records.ROWS}; expected the rows of its evaluation, or at least 2 seeds of every system; write '
-    f'them by `lmx evaluate --workdir={path} --split={results["split"]} --save_rows=DIR` and compare DIR, or train '
+    f'them by `{command}` and compare DIR, or train '
     'with --config.evaluation.save_rows=true'
   )
 

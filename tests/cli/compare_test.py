@@ -148,7 +148,7 @@ def test_runs_that_cannot_be_compared(tmp_path, capsys, change, options, message
 def test_runs_without_rows_are_told_how_to_get_them(tmp_path, capsys):
   runs = [classifier(tmp_path / 'a', {1}), put(tmp_path / 'b', metric='accuracy', accuracy=0.5)]
   assert main.main(['compare', *runs]) == 2
-  assert f'lmx evaluate --workdir={runs[1]} --split=valid --save_rows=DIR' in capsys.readouterr().err
+  assert f'lmx evaluate --workdir={runs[1]} --split=valid --which=best --save_rows=DIR' in capsys.readouterr().err
   assert main.main(['compare', runs[0]]) == 2
   assert main.main(['compare', runs[0], str(tmp_path / 'none')]) == 2
 

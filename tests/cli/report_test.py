@@ -22,6 +22,7 @@ from tests import browser
 VOID = {'meta', 'link', 'img', 'input', 'wbr'}
 HOSTILE = '</script><script>alert("x")</script><img src=x onerror=alert(1)>'
 LABELS = ['one', HOSTILE]
+CLASSIFIER = 'bert/tasks.py:own'
 CLASSES = {
   'one': {'precision': 0.8, 'recall': 0.6153846153846154, 'f1': 0.6956521739130435, 'count': 13},
   HOSTILE: {'precision': 0.5, 'recall': 0.7142857142857143, 'f1': 0.5882352941176471, 'count': 7},
@@ -108,9 +109,9 @@ def records():
   return lines
 
 
-def put(folder, *, results=None, lines=None, data=None, **files):
+def put(folder, *, results=None, lines=None, data=None, config='rnn_lm/quickstart.py:tiny', **files):
   """Write the files of a run."""
-  config = resolve.load('experiments/rnn_lm/quickstart.py:tiny', ['name=<b>run</b>', 'train.steps=64'])
+  config = resolve.load(f'experiments/{config}', ['name=<b>run</b>', 'train.steps=64'])
   data = {'dataset': {'name': 'embedded', 'version': '1.0.0'}} if data is None else data
   data.setdefault('hash', manifest_hash(data))
   folder.mkdir(parents=True)
@@ -371,9 +372,9 @@ def test_attention_map_shows_tokens(finished):
   assert list(base64.b64decode(weights)) == [0, 255, 255, 0, 0, 255, 255, 0, 204, 51, 51, 204, 153, 102, 0, 255]
 
 
-def save_rows(folder, found, results):
+def save_rows(folder, found, results, kind='classification'):
   """Write the rows of an evaluation and its results; return the results."""
-  text, about = saved.describe('classification', found, 'documents')
+  text, about = saved.describe(kind, found, 'documents')
   folder.mkdir(exist_ok=True)
   saved.write(folder, text)
   results = results | {'rows': about, 'interval': [0.5, 0.75]}
@@ -389,9 +390,9 @@ def wrong_rows(count=30):
 
 
 def test_misclassified_rows_are_listed(tmp_path, capsys):
-  workdir = put(tmp_path / 'run', results=RESULTS)
+  workdir = put(tmp_path / 'run', results=RESULTS, config=CLASSIFIER)
   page = Page(write(workdir))
-  assert f'lmx evaluate --workdir={workdir} --split=test --save_rows=ROWS' in page.text['confusion']
+  assert f'lmx evaluate --workdir={workdir} --split=test --which=last --save_rows=ROWS' in page.text['confusion']
   save_rows(tmp_path / 'rows', wrong_rows(), RESULTS)
   page = Page(write(workdir, f'--rows={tmp_path}/rows'))
   rows = page.rows['confusion'][4:]
@@ -403,9 +404,33 @@ def test_misclassified_rows_are_listed(tmp_path, capsys):
   assert sorted({*cells}) == ['0 1', '1 0'] and cells.count('1 0') == 20
   save_rows(workdir, [{k: row[k] for k in ('row', 'label', 'prediction', 'loss')} for row in wrong_rows(2)], RESULTS)
   assert Page(write(workdir)).rows['confusion'][4:][0] == ['2', 'one', HOSTILE, '', '']  # of an earlier version
-  save_rows(tmp_path / 'rows', wrong_rows(), RESULTS | {'split': 'valid'})
+  for changed in ({'split': 'valid'}, {'step': 20}, {'config_hash': '0'}):
+    save_rows(tmp_path / 'rows', wrong_rows(), RESULTS | changed)
+    assert main.main(['report', str(workdir), f'--rows={tmp_path}/rows']) == 2
+    error = capsys.readouterr().err
+    assert f'--rows: got {"=".join(map(str, *changed.items()))}' in error
+    assert f'lmx evaluate --workdir={workdir} --split=test --which=last --save_rows=ROWS' in error
+  save_rows(tmp_path / 'rows', [{'row': 0, 'loss': 1.0}], RESULTS, 'language_model')
   assert main.main(['report', str(workdir), f'--rows={tmp_path}/rows']) == 2
-  assert '--rows: got split=valid' in capsys.readouterr().err
+  assert '--rows: got rows of language_model' in capsys.readouterr().err
+
+
+def test_largest_errors_of_a_regression_are_listed(tmp_path):
+  results = {'metric': 'pearson', 'pearson': 0.5, 'dataset': 'table_files', 'split': 'test', 'model': 'esim', 'step': 4}
+  workdir = put(tmp_path / 'run', results=results, config='bert/tasks.py:own_scores')
+  assert f'--workdir={workdir} --split=test --which=last --save_rows=ROWS' in Page(write(workdir)).text['wrong']
+  cells = [(1.0, 1.5, 'near'), (2.0, 2.0, 'right'), (4.0, 1.5, HOSTILE)]
+  rows = [{'row': i, 'label': a, 'prediction': b, 'loss': (a - b) ** 2, 'text': c} for i, (a, b, c) in enumerate(cells)]
+  save_rows(tmp_path / 'rows', rows, results, 'regression')
+  page = Page(write(workdir, f'--rows={tmp_path}/rows'))
+  assert page.rows['wrong'][1:] == [
+    ['3', '4.000', '1.500', '-2.500', HOSTILE],
+    ['1', '1.000', '1.500', '0.500', 'near'],
+  ]
+  assert '2 of 2 rows' in page.text['wrong']
+  without_text = [{key: value for key, value in row.items() if key != 'text'} for row in rows]  # of an earlier version
+  save_rows(workdir, without_text, results, 'regression')
+  assert Page(write(workdir)).rows['wrong'][1][-1] == ''
 
 
 def test_several_runs_are_overlaid(finished, tmp_path, capsys):
@@ -528,7 +553,7 @@ def test_attention_of_a_passage_on_its_question(tmp_path):
 def test_cells_and_heads_open_in_a_browser(tmp_path):
   from lmx.cli import report
 
-  workdir = put(tmp_path / 'run', results=RESULTS)
+  workdir = put(tmp_path / 'run', results=RESULTS, config=CLASSIFIER)
   save_rows(tmp_path / 'run', wrong_rows(3), RESULTS)
   found = report.read(storage.path('DIR', workdir))
   (workdir / 'report.html').write_text(html_report.render(found._replace(attention=ATTENTION)))

@@ -120,6 +120,8 @@ def hostile_report(text):
     ],
     neighbours=[html_report.Neighbours(text, [(text, [(text, 0.5)])])],
     mistakes=[(0, text, labels[1], 0.75, text)],
+    rows='classification',
+    save_rows=text,
   )
 
 

@@ -22,6 +22,7 @@ from lmx.registry import Registry
 from lmx.reporting import run_log
 
 Row = Mapping[str, Any]
+_MOST_TOKENS, _MOST_CHARACTERS = 100, 300  # of each text, and of a row
 
 
 class Measure(NamedTuple):
@@ -116,6 +117,17 @@ def read(folder: Any, results: Mapping[str, Any]) -> list[dict[str, Any]] | None
 
 def _digest(content: bytes) -> str:
   return hashlib.sha256(content).hexdigest()[:16]
+
+
+def begin_of_texts(corpus: Any, split: str, row: int, *, reverse: bool) -> str:
+  """Return the beginning of the texts of a row, decoded from its tokens."""
+  count, part, tokenizer = corpus.manifest.get('texts', 1), corpus.split(split), corpus.tokenizer
+  texts = []
+  for begin, end in zip(*(part.offsets[row * count + i :][:count] for i in (0, 1)), strict=True):
+    ids = part.tokens[max(begin, end - _MOST_TOKENS) : end][::-1] if reverse else part.tokens[begin:end][:_MOST_TOKENS]
+    texts.append(tokenizer.decode([int(i) for i in ids if i != tokenizer.eos_id]).strip())
+  text = ' | '.join(texts)
+  return text if len(text) <= _MOST_CHARACTERS else f'{text[:_MOST_CHARACTERS]} ...'
 
 
 def column(rows: Sequence[Row], *names: str) -> np.ndarray:

@@ -10,13 +10,12 @@ import numpy as np
 
 from lmx import objectives
 from lmx.evaluation.parts import Subject
-from lmx.evaluation.rows import Measure, Row, column
+from lmx.evaluation.rows import Measure, Row, begin_of_texts, column
 from lmx.metrics import by_class
 from lmx.objectives import classify
 from lmx.prediction import classification
 
 TRUTH = ('label',)
-_MOST_TOKENS, _MOST_CHARACTERS = 100, 300  # of each text, and of a row
 
 
 def collect(subject: Subject, outputs: Sequence[Any]) -> tuple[list[dict[str, Any]], str]:
@@ -40,22 +39,11 @@ def collect(subject: Subject, outputs: Sequence[Any]) -> tuple[list[dict[str, An
       'prediction': names[best],
       'probability': float(p_IC[i, best]),
       'loss': float(loss),
-      'text': _text(corpus, split, i, reverse=run.data.reverse),
+      'text': begin_of_texts(corpus, split, i, reverse=run.data.reverse),
     }
     for i, (label, best, loss) in enumerate(zip(truth_I, np.argmax(p_IC, axis=1), loss_I, strict=True))
   ]
   return rows, objective.UNIT
-
-
-def _text(corpus: Any, split: str, row: int, *, reverse: bool) -> str:
-  """Return the beginning of the texts of a row, decoded from its tokens."""
-  count, part, tokenizer = corpus.manifest.get('texts', 1), corpus.split(split), corpus.tokenizer
-  texts = []
-  for begin, end in zip(*(part.offsets[row * count + i :][:count] for i in (0, 1)), strict=True):
-    ids = part.tokens[max(begin, end - _MOST_TOKENS) : end][::-1] if reverse else part.tokens[begin:end][:_MOST_TOKENS]
-    texts.append(tokenizer.decode([int(i) for i in ids if i != tokenizer.eos_id]).strip())
-  text = ' | '.join(texts)
-  return text if len(text) <= _MOST_CHARACTERS else f'{text[:_MOST_CHARACTERS]} ...'
 
 
 def measure(metric: str, rows: Sequence[Row], results: Mapping[str, Any]) -> Measure | None:

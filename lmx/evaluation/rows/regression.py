@@ -1,4 +1,4 @@
-"""Rows of a regression: score, predicted score and squared error."""
+"""Rows of a regression: score, predicted score, squared error and text."""
 
 from __future__ import annotations
 
@@ -8,20 +8,26 @@ from typing import Any
 import numpy as np
 
 from lmx.evaluation.parts import Subject
-from lmx.evaluation.rows import Measure, Row, column
+from lmx.evaluation.rows import Measure, Row, begin_of_texts, column
 from lmx.prediction import classification
 
 TRUTH = ('label',)
 
 
 def collect(subject: Subject, outputs: Sequence[Any]) -> tuple[list[dict[str, Any]], str]:
-  """Return {'row', 'label', 'prediction', 'loss'} of each row."""
+  """Return {'row', 'label', 'prediction', 'loss', 'text'} of each row; the text is the beginning of each text."""
   del outputs
   run, corpus, params, engine, split, _ = subject
   arrays = classification.compute_outputs(run, corpus, engine.to_one_device(params), split)
   pairs = zip(arrays['truth'].tolist(), arrays['scores_B'].tolist(), strict=True)
   return [
-    {'row': i, 'label': score, 'prediction': found, 'loss': (found - score) ** 2}
+    {
+      'row': i,
+      'label': score,
+      'prediction': found,
+      'loss': (found - score) ** 2,
+      'text': begin_of_texts(corpus, split, i, reverse=run.data.reverse),
+    }
     for i, (score, found) in enumerate(pairs)
   ], 'rows'
 

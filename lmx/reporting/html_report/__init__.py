@@ -22,6 +22,7 @@ from lmx.reporting import templates
 from lmx.reporting.html_report import charts, comparison, formats, pairs, sections
 
 MARK = '<meta name="generator" content="lmx report">'  # marks a page that `lmx report` may replace
+LISTED = tuple(sections.LISTED)  # kinds of saved rows that the page lists
 _FOLDER = pathlib.Path(__file__).parent
 
 
@@ -87,7 +88,10 @@ class Report(NamedTuple):
     attention: attention weights of some rows.
     neighbours: nearest words in each embedding table.
     mistakes: (row from 0, true class, predicted class, probability of the prediction or None, text) of every
-      misclassified row, the most probable predictions first; None if the evaluation saved no rows.
+      misclassified row, the most probable predictions first; of a regression (row from 0, score, prediction, their
+      difference, text), the largest errors first; None if the evaluation saved no rows.
+    rows: kind of the rows that an evaluation saves, '' for none.
+    save_rows: command that saves them.
     shares: names of metrics that are shown in percent.
     pairs: evaluations on minimal pairs, from pairs.json.
     has_tokens: the model reads tokens, whose attention and embeddings options add to the page.
@@ -111,7 +115,9 @@ class Report(NamedTuple):
   pictures: Sequence[tuple[str, str]] = ()
   attention: Sequence[AttentionRow] = ()
   neighbours: Sequence[Neighbours] = ()
-  mistakes: Sequence[tuple[int, str, str, float | None, str]] | None = None
+  mistakes: Sequence[tuple[int, Any, Any, float | None, str]] | None = None
+  rows: str = ''
+  save_rows: str = ''
   shares: frozenset[str] = frozenset()
   pairs: Sequence[Mapping[str, Any]] = ()
   has_tokens: bool = False

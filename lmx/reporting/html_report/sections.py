@@ -34,9 +34,13 @@ _MAX_CHARACTERS = 20_000  # per sample
 _VARIANTS = {'cache': 'with a cache of {window}', 'mixture': 'mixed with {name}'}  # results with other predictions
 MOST_TOKENS = 40  # of an axis of an attention map
 _MOST_MISTAKES, _MOST_PER_CELL = 500, 20
+LISTED = {  # kind of saved rows -> title and head of the list of wrong ones
+  'classification': ('Misclassified rows', ['row', 'true', 'predicted', 'probability', 'text']),
+  'regression': ('Largest errors', ['row', 'score', 'predicted', 'error', 'text']),
+}
 _UNSAVED = (
-  'To list the misclassified rows here, save them by `lmx evaluate --workdir={run} --split={split} --save_rows=ROWS` '
-  'and run `lmx report {run} --rows=ROWS`. A training with `--config.evaluation.save_rows=true` saves them at its end.'
+  'To list the {title} here, save the rows by `{command}` and run `lmx report {run} --rows=ROWS`. A training with '
+  '`--config.evaluation.save_rows=true` saves them at its end.'
 )
 _ADDED = 'Options of `lmx report {run}` add to this page: {options}.'
 _OPTIONS = {
@@ -81,7 +85,6 @@ def contents(report: Report) -> dict[str, Any]:
     'neighbour_tables': [(one.table, list(_neighbours(one))) for one in report.neighbours],
     'mistakes': _mistakes(report),
     'hint': _hint(report),
-    'unsaved': _UNSAVED.format(run=shlex.quote(report.run), split=values.get('split', 'test')),
     'changed': sum(setting.is_changed for each in report.settings.values() for setting in each),
     'environment_rows': list(_environment(report)),
   }
@@ -310,12 +313,23 @@ def _hint(report: Report) -> str:
 
 
 def _mistakes(report: Report) -> dict[str, Any] | None:
-  """Return the misclassified rows with the cells of the confusion matrix that they are in; None if none are saved."""
-  if report.mistakes is None or 'labels' not in report.results:
+  """Return the list of wrong rows, each with its cell of the confusion matrix; its `rows` are None if none are saved.
+
+  The value is None if the page lists no rows of this kind, or the run is not finished.
+  """
+  if report.rows not in LISTED or not report.results:
     return None
-  index = {label: i for i, label in enumerate(report.results['labels'])}
+  title, head = LISTED[report.rows]
+  if report.mistakes is None:
+    unsaved = _UNSAVED.format(title=title.lower(), command=report.save_rows, run=shlex.quote(report.run))
+    return {'title': title, 'head': head, 'rows': None, 'note': unsaved}
+  if report.rows == 'regression':
+    rows = [('', [number(i + 1), *map(number, values), text]) for i, *values, text in report.mistakes[:_MOST_MISTAKES]]
+    note = f'{len(rows):,} of {len(report.mistakes):,} rows that are not predicted exactly, the largest errors first.'
+    return {'title': title, 'head': head, 'rows': rows, 'note': note}
+  index = {label: i for i, label in enumerate(report.results.get('labels', ()))}
   counts: dict[tuple[str, str], int] = {}
-  rows: list[tuple[str, list[Any]]] = []
+  rows = []
   for row, true, predicted, probability, text in report.mistakes:
     counts[true, predicted] = counts.get((true, predicted), 0) + 1
     if counts[true, predicted] <= _MOST_PER_CELL and len(rows) < _MOST_MISTAKES:
@@ -326,7 +340,7 @@ def _mistakes(report: Report) -> dict[str, Any] | None:
   note = (
     f'{len(rows):,} of {total:,} rows, the most probable predictions first.' if total else 'No row is misclassified.'
   )
-  return {'rows': rows, 'note': note}
+  return {'title': title, 'head': head, 'rows': rows, 'note': note}
 
 
 def _environment(report: Report) -> Iterator[tuple[str, Any]]:
