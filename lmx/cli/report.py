@@ -5,7 +5,7 @@ lmx report DIR DIR .. --output=FILE.html
 
 The page of a run has curves, results, classes and confusions with the misclassified rows, samples, config and
 environment; it opens from the disk and loads nothing. It may be written while the run trains. --attention and --words
-read the best checkpoint: attention weights of a few rows, and nearest neighbours in the embedding table. The page of
+read the checkpoint of results.json: attention weights of a few rows, and nearest neighbours in the embedding table. The page of
 several finished runs has their curves overlaid, their results and the differences of their configs.
 """
 
@@ -107,7 +107,7 @@ def _compare(args: argparse.Namespace, workdirs: Sequence[Any]) -> int:
 
 
 def _learned(workdir: Any, texts: Sequence[str], words: str | None) -> dict[str, Any]:
-  """Return what the page shows of the best checkpoint: attention on texts, and neighbours of words."""
+  """Return what the page shows of the measured checkpoint: attention on texts, and neighbours of words."""
   if not texts and words is None:
     return {}
   from lmx import inference
