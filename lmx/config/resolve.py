@@ -89,7 +89,18 @@ def resolve(
   experiment.override(settings, overrides)
   given = [text.partition('=')[0] for text in overrides]
   paths.check(settings, given if saved else paths.KINDS)
+  _check_length(settings, given)
   return ml_collections.ConfigDict(_complete(settings, rules, given), convert_dict=True).lock()
+
+
+def _check_length(settings: Mapping[str, Any], given: Collection[str]) -> None:
+  """Raise InputError if the command line sets the epochs of a run whose updates are set, which it would ignore."""
+  length = settings.get('train', {})
+  if 'train.epochs' in given and 'train.steps' not in given and length.get('epochs') and length.get('steps'):
+    raise InputError(
+      f'train.epochs: got {length["epochs"]} with train.steps={length["steps"]} of the config, which counts; set '
+      'train.steps=0 too'
+    )
 
 
 def _defaults(config: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from scipy import stats
 
 from lmx import statistics
 from lmx.cli import main
+from lmx.errors import InputWarning
 from lmx.metrics import translation
 
 TRUTH = ['yes', 'no'] * 30
@@ -129,7 +130,7 @@ def test_seeds_without_rows_by_welch(tmp_path, capsys):
 @pytest.mark.parametrize(
   'change, options, message',
   [
-    ({'data_hash': 'b' * 64}, (), 'data_hash: got bbb'),
+    ({'data_hash': 'b' * 64, 'truth': ['no', 'yes'] * 30}, (), "line 1: label: got 'no'"),
     ({'split': 'test'}, (), 'split: got test; expected valid'),
     ({'truth': ['no', 'yes'] * 30}, (), r"line 1: label: got 'no'; expected 'yes'"),
     ({'truth': TRUTH[:50]}, (), 'got 50 rows'),
@@ -143,6 +144,17 @@ def test_runs_that_cannot_be_compared(tmp_path, capsys, change, options, message
   runs = [classifier(tmp_path / 'a', {1, 2}), classifier(tmp_path / 'b', {3}, **change)]
   assert main.main(['compare', *runs, *options]) == 2
   assert re.search(message, capsys.readouterr().err)
+
+
+def test_rows_with_equal_labels_are_compared_whatever_the_tokenizer(tmp_path, capsys):
+  runs = [classifier(tmp_path / 'a', {1, 2}), classifier(tmp_path / 'b', {3}, data_hash='b' * 64)]
+  with pytest.warns(InputWarning, match='data_hash: got b.* compared by their labels'):
+    assert compare(tmp_path, *runs)['test'] == 'mcnemar'
+  seeds = [
+    put(tmp_path / f'c{seed}', seed=seed, data_hash=str(seed), metric='accuracy', accuracy=0.5) for seed in (0, 1)
+  ]
+  assert main.main(['compare', *seeds]) == 2  # no rows
+  assert 'data_hash: got 1; expected 0' in capsys.readouterr().err
 
 
 def test_runs_without_rows_are_told_how_to_get_them(tmp_path, capsys):

@@ -344,3 +344,11 @@ def test_experiment_with_an_error_is_named_with_its_line(code, message, tmp_path
   path.write_text(code)
   with pytest.raises(InputError, match=f'^{path}(, |: ){message}'):
     resolve.load(str(path))
+
+
+def test_epochs_that_the_updates_of_a_recipe_would_hide_are_refused():
+  path = 'experiments/gpt2/quickstart.py:tiny'
+  with pytest.raises(InputError, match='train.epochs: got 2 with train.steps=.* set train.steps=0 too'):
+    resolve.load(path, ['train.epochs=2'])
+  assert resolve.load(path, ['train.epochs=2', 'train.steps=0']).train.epochs == 2
+  assert resolve.load(path, ['train.epochs=0']).train.steps > 0

@@ -76,7 +76,9 @@ def find_splits(
       found, others = _matching(part, endings)
     if not found:
       kind, _, rest = expected.partition('; ')
-      raise InputError(f'{part}: got no {kind}{f", but {some(others)}" * bool(others)}; {rest}')
+      inside = any(os.path.isdir(path) for path in others)
+      hint = f'; {os.path.join(part, "*", "*" + endings[0])} reads those in its folders' * inside
+      raise InputError(f'{part}: got no {kind}{f", but {some(others)}" * bool(others)}; {rest}{hint}')
     if not os.path.isfile(part):
       _check_splits(found)
       found, more = _select(found)
