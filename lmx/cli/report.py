@@ -5,8 +5,8 @@ lmx report DIR DIR .. --output=FILE.html
 
 The page of a run has curves, results, classes and confusions with the misclassified rows, samples, config and
 environment; it opens from the disk and loads nothing. It may be written while the run trains. --attention and --words
-read the checkpoint of results.json: attention weights of a few rows, and nearest neighbours in the embedding table. The page of
-several finished runs has their curves overlaid, their results and the differences of their configs.
+read the checkpoint of results.json: attention weights of a few rows, and nearest neighbours in the embedding table. The
+page of several finished runs has their curves overlaid, their results and the differences of their configs.
 """
 
 from __future__ import annotations
