@@ -12,6 +12,7 @@ import collections
 import dataclasses
 import functools
 import itertools
+import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
@@ -24,10 +25,10 @@ from lmx.engine import devices
 
 LEAST_LAYERS = 4  # equal layers, below which they are compiled together with what is around them
 # XLA compiles these programs in three fifths of the time with these options, and they run as fast.
-_FAST_COMPILATION = {
+_FAST_COMPILATION: dict[str, str | bool] = {
   'xla_cpu_use_fusion_emitters': False,
   'xla_llvm_disable_expensive_passes': True,
-  'xla_cpu_parallel_codegen_split_count': 4,  # modules of LLVM's, each with a fixed cost
+  'xla_cpu_parallel_codegen_split_count': '4',  # modules of LLVM's, each with a fixed cost
 }
 _Value = Any  # core.Var or core.Literal
 
@@ -182,10 +183,26 @@ def _overwritten(inputs: Sequence[_Value], out: Sequence[Any], kept: Any) -> tup
 @functools.lru_cache(maxsize=128)
 def _compile(function: Any, overwritten: tuple[int, ...]) -> futures.Future[Any]:
   """Lower a jaxpr, and compile it in a thread; a layer that is traced again has the same jaxpr."""
-  options = devices.compiler_options(jax.default_backend()) | _FAST_COMPILATION
+  options = devices.compiler_options(jax.default_backend()) | fast_options()
   program = jax.jit(core.jaxpr_as_fun(function), donate_argnums=overwritten, compiler_options=options)
   lowered = program.lower(*(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in function.in_avals))
   return _threads().submit(lowered.compile)
+
+
+@functools.cache
+def fast_options() -> dict[str, str | bool]:
+  """Return those of `_FAST_COMPILATION` that this version of XLA has."""
+  options, empty = dict(_FAST_COMPILATION), jax.jit(lambda: 0).lower()
+  while options:
+    try:
+      empty.compile(compiler_options=options)
+    except jax.errors.JaxRuntimeError as error:
+      unknown = re.search(r"No such compile option: '(\w+)'", str(error))
+      if not unknown or options.pop(unknown.group(1), None) is None:
+        raise
+    else:
+      break
+  return options
 
 
 def clear() -> None:

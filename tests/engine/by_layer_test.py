@@ -19,6 +19,7 @@ PROMPT_BT = np.random.default_rng(0).integers(0, 60, (1, 9)).astype(np.int32)
 @pytest.fixture
 def compiled():
   """Names of the events of compilation, as they come."""
+  by_layer.fast_options()  # compiles
   events = []
   listen = lambda name, seconds, **_: events.append(name) if name.endswith('backend_compile_duration') else None
   monitoring.register_event_duration_secs_listener(listen)
@@ -84,3 +85,12 @@ def test_generation_by_layer_equals_the_loop(compiled, monkeypatch):
   np.testing.assert_array_equal(found.tokens_BT, expected.tokens_BT)
   np.testing.assert_array_equal(found.counts_B, expected.counts_B)
   assert streamed == found.tokens_BT[0, : found.counts_B[0]].tolist()
+
+
+def test_options_that_xla_does_not_have_are_left_out(monkeypatch):
+  known = {'xla_llvm_disable_expensive_passes': True}
+  monkeypatch.setattr(by_layer, '_FAST_COMPILATION', {'xla_no_such_option': False, **known})
+  assert by_layer.fast_options.__wrapped__() == known
+  monkeypatch.setattr(by_layer, '_FAST_COMPILATION', {'xla_cpu_parallel_codegen_split_count': 'many'})
+  with pytest.raises(jax.errors.JaxRuntimeError, match='xla_cpu_parallel'):
+    by_layer.fast_options.__wrapped__()
