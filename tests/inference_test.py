@@ -165,7 +165,9 @@ def test_malformed_inputs_are_reported(loaded, tmp_path):
   run = loaded('BertForSequenceClassification')
   with pytest.raises(InputError, match='inputs, line 2: got 2 texts'):
     run.predict(['one', ('one', 'two')])
-  with pytest.raises(InputError, match='inputs, line 1: got no column text'):
+  with pytest.raises(
+    InputError, match='inputs, line 1: got no column "text"; expected text, as in training; .*rename them'
+  ):
     run.predict([{'txt': 'one'}])
   with pytest.raises(InputError, match='inputs and a split, or neither'):
     run.predict()

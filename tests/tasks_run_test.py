@@ -202,6 +202,7 @@ def test_rows_without_labels_are_predicted_but_not_scored(classifier, regression
     output = tmp_path / f'{key}.jsonl'
     assert main.main(['predict', f'--workdir={run}', '--split=test', f'--output={output}']) == 0
     assert len([json.loads(line)[key] for line in output.read_text().splitlines()]) == 11
+    assert f'wrote {output}: 11 predictions\n' in capsys.readouterr().err
     assert main.main(['evaluate', f'--workdir={run}', '--split=test']) == 2
     assert '11 rows without a label' in capsys.readouterr().err
 
@@ -262,11 +263,15 @@ def test_scores_in_rows_are_compared_with_those_predicted(regression, tmp_path, 
 def test_unpredictable_inputs_are_rejected(classifier, tmp_path, capsys):
   for name, content, message in (
     ('a.txt', 'one\n', 'rows have 2 texts, one and two; give a .jsonl'),
-    ('a.jsonl', '{"one": "ba"}\n', 'line 1: got no column two'),
+    (
+      'a.jsonl',
+      '{"one": "ba"}\n',
+      'line 1: got no column "two"; expected one, two, as in training; it has one; rename them',
+    ),
     ('a.jsonl', '{"one": " ", "two": "ba"}\n', 'line 1: one: got an empty cell'),
     ('a.jsonl', '{"one": "ba", "two": null, "label": ["same"]}\n', 'line 1: label: got a list of 1'),
     ('a.jsonl', '{"one": "ba", "two": "be", "label": "some"}\n', 'label: got "some"'),
-    ('a.tsv', 'one\tthree\nba\tbe\n', 'no column two'),
+    ('a.tsv', 'one\tthree\nba\tbe\n', 'no column "two"'),
   ):
     (tmp_path / name).write_text(content)
     assert main.main(['predict', f'--workdir={classifier}', f'--input={tmp_path / name}']) == 2

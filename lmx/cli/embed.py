@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         for j, layer in enumerate(layers):
           write(f'{number}_layer_{j}', layer)
       tokens += len(words)
-  print(f'{len(lines):,} lines, {tokens:,} tokens: {args.output}')
+  print(f'wrote {args.output}: {len(lines):,} lines, {tokens:,} tokens')
   return 0
 
 

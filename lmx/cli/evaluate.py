@@ -83,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
     translation.draw(args.by_length, metrics, [name for name in args.beside.split(',') if name])
   if args.output:
     run_log.write_json(args.output, metrics)
+    print(f'wrote {args.output}', file=sys.stderr)
   if folder is not None:
     row_files.write(folder, rows)
     run_log.write_json(str(folder / records.RESULTS), metrics)
@@ -116,6 +117,7 @@ def _evaluate_attention(args: argparse.Namespace) -> int:
   print(json.dumps(metrics, indent=1) if args.json else attention_length.table(metrics))
   if args.output:
     run_log.write_json(args.output, metrics)
+    print(f'wrote {args.output}', file=sys.stderr)
   return 0
 
 

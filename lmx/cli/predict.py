@@ -79,6 +79,8 @@ def run(args: argparse.Namespace) -> int:
   outputs = {path: predictions.text(name) if name else _lines(predictions) for path, name in formats.items()}
   for path, text in outputs.items():
     _write(path, text)
+    if path:
+      print(f'wrote {path}: {len(predictions):,} predictions', file=sys.stderr)
   for note in filter(None, (restore.checkpoint_note(loaded, args.which), *predictions.notes, predictions.score)):
     print(note, file=sys.stderr)
   return 0
@@ -107,6 +109,8 @@ def _segment(loaded: Any, args: argparse.Namespace) -> int:
   notes = [restore.checkpoint_note(loaded, args.which), *inputs.notes]
   if args.output:
     score, broken = segmentation.write(loaded, inputs, args.output)
+    count = len(inputs.items) - len(broken.images)
+    print(f'wrote {args.output}: {count:,} masks', file=sys.stderr)
   else:
     score, broken = segmentation.print_rows(loaded, inputs)
   for note in filter(None, (*notes, score)):

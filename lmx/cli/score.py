@@ -92,11 +92,14 @@ def run(args: argparse.Namespace) -> int:
   )
   write = table.tsv_lines if form == '.tsv' else table.lines
   _write(args.output, write(texts.rows, _added(scores, total), args.by, scorer.is_probability))
+  if args.output:
+    print(f'wrote {args.output}: {len(texts.texts):,} texts', file=sys.stderr)
   report = total.report(scorer) | {'workdir': str(args.workdir), 'source': scorer.source, 'input': args.input}
   for text in (line(report), *report['notes']):
     print(text, file=sys.stderr)
   if args.total:
     run_log.write_json(args.total, report)
+    print(f'wrote {args.total}', file=sys.stderr)
   return 0
 
 

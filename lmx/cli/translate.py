@@ -117,6 +117,8 @@ def run(args: argparse.Namespace) -> int:
       out.flush()
       lines += some
       best += [hypotheses[0] for hypotheses in translations]
+  if args.output != '-':
+    print(f'wrote {args.output}: {len(lines):,} translations', file=sys.stderr)
   with precision.scope(loaded.run.matmul_precision):
     _write_reports(args, loaded, translator, lines, best, references, gold)
   return 0
@@ -196,6 +198,7 @@ def _write_reports(args: Any, loaded: Any, translator: Any, lines: Any, best: An
       written['alignment_error_rate'] = rate
   if args.metrics:
     run_log.write_json(args.metrics, written)
+    print(f'wrote {args.metrics}', file=sys.stderr)
 
 
 def _sides(workdir: Any) -> tuple[str, str]:

@@ -108,7 +108,7 @@ def _table(loaded: RestoredRun) -> files.Table:
   known = sources.DATA_SETS[data.dataset]
   texts = known.columns.texts or tuple((name,) for name in (data.texts if known.table else ('text',)))
   labels = tuple(dict.fromkeys((data.label, *known.columns.label)))
-  whole: dict[str, Any] = {'classes': {}, 'skipped': (), 'broken': False, 'read': '', 'is_own': False}
+  whole: dict[str, Any] = {'classes': {}, 'skipped': (), 'broken': False, 'read': '', 'is_own': False, 'is_new': True}
   is_scored, choices = loaded.run.objective.is_scored, _choices(loaded)
   return dataclasses.replace(known.columns, texts=texts, label=labels, scores=is_scored, choices=choices, **whole)
 

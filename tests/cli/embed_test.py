@@ -40,7 +40,7 @@ def run(directory, name, *more):
 def test_every_line_has_words_and_all_layers(released, capsys):
   directory, params = released
   code, out = run(directory, 'out.npz', '--batch=2')
-  assert code == 0 and '3 lines, 6 tokens' in capsys.readouterr().out
+  assert code == 0 and f'wrote {out}: 3 lines, 6 tokens' in capsys.readouterr().out
   with np.load(out, allow_pickle=False) as found:
     assert found['0_tokens'].tolist() == ['The', 'cat', 'sat', '.']
     assert found['2_tokens'].tolist() == ['Naïve', 'zyzzyva']

@@ -77,6 +77,8 @@ def test_tables_keep_their_columns(folders, tmp_path, capsys):
   out, total = tmp_path / 'out.tsv', tmp_path / 'total.json'
   options = ['--column=sentence', f'--workdir={folders}/bert', f'--output={out}', f'--total={total}']
   assert score(tmp_path, table, *options, name='in.csv') == 0
+  err = capsys.readouterr().err
+  assert f'wrote {out}: 2 texts\n' in err and f'wrote {total}\n' in err
   header, *rows = (line.split('\t') for line in out.read_text().splitlines())
   assert header == ['id', 'sentence', 'n', 'tokens', 'sum', 'per_token', 'per_word', 'unknown']
   assert [row[:3] for row in rows] == [['a', 'The method, returns', '3'], ['b', 'A name', '4']]

@@ -408,10 +408,10 @@ def test_records_of_qqp_that_break_over_lines_are_skipped_and_named(tmp_path):
   'lines,words',
   [
     (['text\tlabel', 'a'], r'line 2: got 1 cells; expected 2'),
-    (['words\tlabel', 'a\tb'], r'no column text.*it has words, label'),
+    (['words\tlabel', 'a\tb'], r'no column "text"; expected text; it has words, label; name the columns'),
     (['text\tlabels', 'a\tb'], r'no column label'),
     (['text\tlabel', ' \tb'], r'line 2: text: got an empty cell'),
-    (['text;label', 'a;b'], r'no column text'),
+    (['text;label', 'a;b'], r'no column "text".*; separate the columns by commas'),
     (['text\tlabel'], r'train.*: the file has no rows'),
   ],
 )

@@ -172,7 +172,11 @@ def test_folder_of_masks_with_a_legend(folder, tmp_path, colours, capsys):
   args = ('--workdir', folder / 'run', '--input', tmp_path / 'in', '--masks', folder / 'data/masks/valid')
   code, printed, notes = run(*args, '--output', out, capsys=capsys)
   assert code == 0 and printed == ''
-  assert '1 files and folders of' in notes and 'labelled pixels in 4 images are right' in notes
+  assert (
+    '1 files and folders of' in notes
+    and f'wrote {out}: 4 masks' in notes
+    and 'labelled pixels in 4 images are right' in notes
+  )
   assert sorted(p.name for p in out.iterdir()) == [
     *(f'{n}.png' for n in SIZES),
     'legend.json',

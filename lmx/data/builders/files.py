@@ -82,6 +82,7 @@ class Table:
     breaks: sign of a line break within a joined cell.
     strip: strip texts.
     is_own: a user's table, whose columns the config names.
+    is_new: rows to predict, whose columns of texts have the names of the training data.
   """
 
   texts: tuple[tuple[str, ...], ...]
@@ -102,6 +103,7 @@ class Table:
   breaks: str = r'\n'
   strip: bool = True
   is_own: bool = False
+  is_new: bool = False
 
   @property
   def pairs(self) -> bool:

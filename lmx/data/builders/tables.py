@@ -20,7 +20,7 @@ from typing import Any
 from lmx import documents
 from lmx.data.builders import cells, files, split_files
 from lmx.data.builders.files import Table
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError
 
 Row = tuple[str, tuple[str, ...], str]  # id, texts, label ('' for none)
 
@@ -160,9 +160,13 @@ def _column(table: Table, names: tuple[str, ...], row: Mapping[str, Any], where:
   column = next((name for name in names if name in row), None)
   if column is None:
     apart = next((mark for mark in (';', '\t') if len(row) == 1 and mark in next(iter(row))), '')
-    hint = f'; columns are apart by {apart!r}, expected commas (a .tsv has tabs)' if apart else nearest(names[0], row)
-    own = '; name the columns of the texts by --config.data.texts=' if table.is_own and not apart else ''
-    raise InputError(f'{where}: got no column {" or ".join(names)}{hint}; it has {", ".join(row)}{own}')
+    expected = ', '.join(' or '.join(each) for each in table.texts) + ', as in training' * table.is_new
+    fix = '; rename them' if table.is_new else ''
+    fix = '; name the columns of the texts by --config.data.texts=' if table.is_own else fix
+    fix = f'; separate the columns by commas instead of {apart!r}, or use tabs in a .tsv' if apart else fix
+    raise InputError(
+      f'{where}: got no column "{" or ".join(names)}"; expected {expected}; it has {", ".join(row)}{fix}'
+    )
   return column
 
 
