@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import functools
+import json
 import math
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -89,7 +91,7 @@ def read_row(workdir: Any, metric: str = '') -> dict[str, Any]:
   return _row(
     workdir,
     kept=read_kept(workdir) if at_words else [],
-    model=f'{model.get("name")} {model.get("variant", "")}'.strip(),
+    model=results.get('model') or _model_label(json.dumps(model)),
     state='finished' if results else 'imported' if imported else 'running' if is_locked(workdir) else 'stopped',
     step=reached,
     steps=None if imported else records.read_total(workdir),
@@ -102,6 +104,19 @@ def read_row(workdir: Any, metric: str = '') -> dict[str, Any]:
 def _row(workdir: Any, **shown: Any) -> dict[str, Any]:
   row = dict.fromkeys(('model', 'state', 'step', 'steps', 'valid_loss', 'metric', 'value'))
   return {'run': str(workdir), **row, 'kept': [], **shown, 'changed': _changed(workdir)}
+
+
+@functools.cache
+def _model_label(section: str) -> str:
+  """Return `registry.label` of a config's model section, as JSON; only the name if this version does not read it."""
+  from lmx.models import registry
+
+  fields = json.loads(section)
+  name, variant = fields.pop('name', ''), fields.pop('variant', 'tiny')
+  try:
+    return registry.label(name, variant, registry.config(name, variant, **fields))
+  except InputError:
+    return str(name)
 
 
 def read_kept(workdir: Any) -> list[tuple[int, int]]:

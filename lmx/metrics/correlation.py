@@ -15,6 +15,7 @@ from lmx.errors import InputWarning
 from lmx.metrics.metric import Metric
 
 METRICS = (Metric('pearson', True, headline=',.3f'), Metric('spearman', True, headline=',.3f'))
+LEAST_DEVIATION = 0.01  # of predictions, relative to the deviation of the scores; below it they are nearly constant
 _NAMES = ('predictions', 'scores of the data')
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lmx.errors import InputError, check_choice
 from lmx.metrics import correlation
@@ -19,7 +20,12 @@ from lmx.metrics.metric import Metric
 from lmx.objectives import mean, row_objective, rows
 from lmx.types import Array, Batch, Model, Output, Params, State, Totals
 
-METRICS = (*correlation.METRICS, Metric('rmse', False, shown=False), Metric('lm_nll', False, shown=False))
+METRICS = (
+  *correlation.METRICS,
+  Metric('rmse', False, shown=False),
+  Metric('deviation_ratio', None, shown=False),
+  Metric('lm_nll', False, shown=False),
+)
 HEADLINES = ('pearson', 'spearman', 'rmse')
 EVALUATION, PREDICTION, ROWS = 'regression', 'classification', 'regression'
 UNIT = 'rows'  # unit of the loss's weight
@@ -100,12 +106,18 @@ def headline(cfg: Config, metrics: Any) -> str:
 
 
 def report(cfg: Config, totals: Totals, counts: Any) -> dict[str, float]:
-  """Return {'loss', 'rmse', 'pearson', 'spearman'} (see `correlations`), and with an auxiliary loss 'lm_nll'."""
+  """Return {'loss', 'rmse', 'pearson', 'spearman'} (see `correlations`) and 'deviation_ratio'.
+
+  The last is the standard deviation of the predictions divided by the deviation of the scores, unless these are equal.
+  With an auxiliary loss there is also 'lm_nll'.
+  """
   del counts
   pairs_R3 = totals['pairs_B3']
   predictions_R, scores_R, _ = pairs_R3[pairs_R3[:, 2] > 0].T
   means = row_objective.means(cfg, totals)
   metrics = {'loss': means.pop('loss'), 'rmse': math.sqrt(mean(totals['squared_error']))}
+  if not correlation.is_constant(scores_R):
+    metrics['deviation_ratio'] = float(np.std(predictions_R, dtype=np.float64) / np.std(scores_R, dtype=np.float64))
   return metrics | correlation.correlations(predictions_R, scores_R) | means
 
 

@@ -21,9 +21,9 @@ with filelock.FileLock(sys.argv[1]):
 """
 
 
-def put(folder, *, records=(), results=None, data=None, steps=0, at=1000):
+def put(folder, *, records=(), results=None, data=None, steps=0, at=1000, model=MODEL):
   folder.mkdir(parents=True)
-  files = {'config.json': {'model': MODEL, 'train': {'steps': steps}}, 'data.json': data or {}}
+  files = {'config.json': {'model': model, 'train': {'steps': steps}}, 'data.json': data or {}}
   files |= {'results.json': results} if results else {}
   for name, content in files.items():
     (folder / name).write_text(json.dumps(content))
@@ -56,9 +56,21 @@ def cells(capsys, *arguments):
 
 def test_runs_are_listed_the_newest_last(folder, capsys):
   _, first, second, third = cells(capsys, folder)
-  assert first[:-1] == [f'{folder}/sweep/trials/0001', 'rnn_lm tiny', 'stopped', '16 of 1,200', '2.5', 'loss', '2.75']
-  assert second[:4] == [f'{folder}/c', 'rnn_lm tiny', 'imported', '0']
-  assert third[:-1] == [f'{folder}/b', 'rnn_lm tiny', 'finished', '16', '2.5', 'accuracy', '0.75']
+  assert first[:-1] == [f'{folder}/sweep/trials/0001', 'rnn_lm:tiny', 'stopped', '16 of 1,200', '2.5', 'loss', '2.75']
+  assert second[:4] == [f'{folder}/c', 'rnn_lm:tiny', 'imported', '0']
+  assert third[:-1] == [f'{folder}/b', 'rnn_lm:tiny', 'finished', '16', '2.5', 'accuracy', '0.75']
+
+
+def test_variant_is_named_only_with_its_sizes(tmp_path, capsys):
+  put(tmp_path / 'a', model=MODEL | {'D': 48, 'V': 1000}, at=1000)
+  put(
+    tmp_path / 'b',
+    model=MODEL | {'D': 48},
+    results={'metric': 'loss', 'loss': 1.0, 'model': 'rnn_lm 1x48, 9K'},
+    at=2000,
+  )
+  put(tmp_path / 'c', model=MODEL | {'field_of_another_version': 1}, at=3000)
+  assert [row[1] for row in cells(capsys, tmp_path)[1:]] == ['rnn_lm 2x48, 91.3K', 'rnn_lm 1x48, 9K', 'rnn_lm']
 
 
 def test_metric_option_selects_the_column(folder, capsys, tmp_path):
@@ -98,7 +110,7 @@ def test_runs_of_a_bucket_show_their_steps(folder, bucket, capsys):
   (bucket / 'b').mkdir(parents=True)
   for name in ('config.json', 'data.json', 'metrics.jsonl'):
     (bucket / 'b' / name).write_text((folder / 'sweep/trials/0001' / name).read_text())
-  assert cells(capsys, bucket)[1][1:6] == ['rnn_lm tiny', 'stopped', '16 of 1,200', '2.5', 'loss']
+  assert cells(capsys, bucket)[1][1:6] == ['rnn_lm:tiny', 'stopped', '16 of 1,200', '2.5', 'loss']
 
 
 @pytest.mark.parametrize(

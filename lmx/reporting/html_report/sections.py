@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 from markupsafe import Markup
 
-from lmx.metrics import by_class
+from lmx.metrics import by_class, correlation
 from lmx.reporting import loss_curve
 from lmx.reporting.html_report import charts, formats
 from lmx.reporting.html_report.formats import number, words
@@ -178,7 +178,10 @@ def _is_best(name: str) -> bool:
 
 
 def _warning(values: Mapping[str, Any]) -> str:
-  """Return a note if a classifier does not beat the most frequent class."""
+  """Return a note if a classifier does not beat the most frequent class, or a regression predicts nearly a constant."""
+  ratio = values.get('deviation_ratio')
+  if _is_number(ratio) and ratio < correlation.LEAST_DEVIATION:
+    return f'Predictions are nearly equal: their standard deviation is {ratio:.2%} of that of the scores.'
   majority, accuracy = (values.get(name) for name in ('majority_accuracy', 'accuracy'))
   if not (_is_number(majority) and _is_number(accuracy)) or not accuracy <= majority < 1:
     return ''
