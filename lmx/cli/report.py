@@ -188,6 +188,7 @@ def read(workdir: Any, rows: Any = None) -> Any:
     metric=metric,
     value=value,
     records=log,
+    best=runs.best_validation(records.read_config(workdir), log),
     results=results,
     data=data,
     settings=settings,

@@ -3,8 +3,9 @@
 A run is finished (it has results.json), running (a process holds its lock), stopped (the same `lmx train` command
 resumes it), imported, or damaged: the reason is below the table, and the exit code is 2 if all are. On a bucket, where
 there are no locks, a running run is shown as stopped. The step is the last one logged or saved, out of the run's total
-updates. The metric of an unfinished run is from its last validation. Checkpoints that `checkpoint.at_words` keeps are
-below the table.
+updates. The best validation is the one that `train.best_by` selects: the lowest loss, or the best value of a metric,
+which is named. The metric of an unfinished run is from its last validation. Checkpoints that `checkpoint.at_words`
+keeps are below the table.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ import json
 import math
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from lmx import documents, records, storage
 from lmx.errors import InputError, explain
 
 OWN = ('checkpoints', 'tokenizer', 'tensorboard')  # folders of a run that hold no runs
-HEAD = ('run', 'model', 'state', 'step', 'valid loss', 'metric', '', 'changed')
+HEAD = ('run', 'model', 'state', 'step', 'best validation', 'metric', '', 'changed')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +83,7 @@ def read_row(workdir: Any, metric: str = '') -> dict[str, Any]:
   results, log = records.read_results(workdir), records.read_metrics(workdir)
   data = records.read_if_exists(workdir / records.DATA)
   valid = [record for record in log if record['split'] == 'valid']
-  losses = [record['loss'] for record in valid if math.isfinite(record.get('loss', math.nan))]
+  best = best_validation(records.read_config(workdir), log)
   name = metric or results.get('metric', 'loss')
   value = (results or (valid[-1] if valid else {})).get(name)
   imported = 'imported_from' in data and not log
@@ -95,15 +96,68 @@ def read_row(workdir: Any, metric: str = '') -> dict[str, Any]:
     state='finished' if results else 'imported' if imported else 'running' if is_locked(workdir) else 'stopped',
     step=reached,
     steps=None if imported else records.read_total(workdir),
-    valid_loss=min(losses, default=None),
+    best_by=best and best.metric,
+    best_value=best and best.value,
+    best_step=best and best.step,
     metric=name,
     value=value if records.is_number(value) else None,
   )
 
 
 def _row(workdir: Any, **shown: Any) -> dict[str, Any]:
-  row = dict.fromkeys(('model', 'state', 'step', 'steps', 'valid_loss', 'metric', 'value'))
+  row = dict.fromkeys(('model', 'state', 'step', 'steps', 'best_by', 'best_value', 'best_step', 'metric', 'value'))
   return {'run': str(workdir), **row, 'kept': [], **shown, 'changed': _changed(workdir)}
+
+
+class Best(NamedTuple):
+  """The validation that `train.best_by` selects: the metric, its value and step, and True if higher is better."""
+
+  metric: str
+  value: float
+  step: int
+  is_highest: bool
+
+
+def best_validation(config: records.Record, log: Sequence[records.Record]) -> Best | None:
+  """Return the validation of a run that `train.best_by` selects, None before there is one.
+
+  Args:
+    config: content of config.json.
+    log: records of metrics.jsonl.
+  """
+  valid = [record for record in log if record['split'] == 'valid']
+  train = config.get('train', {})
+  name, is_highest = 'loss', False
+  if valid and train.get('best_by', name) != name:
+    name, is_highest = _score(train['best_by'], config.get('objective', {}), valid[-1])
+  found = [(record[name], record['step']) for record in valid if math.isfinite(record.get(name, math.nan))]
+  if not found:
+    return None
+  value = (max if is_highest else min)(x for x, _ in found)
+  steps = [step for x, step in found if x == value]
+  return Best(name, value, steps[-1 if train.get('ties') == 'later' else 0], is_highest)
+
+
+def _score(best_by: str, section: records.Record, last: records.Record) -> tuple[str, bool]:
+  """Return the metric that `train.best_by` names, and True if higher is better; the loss if there is none.
+
+  Args:
+    best_by: 'headline' or a metric.
+    section: the config's objective.
+    last: the last validation.
+  """
+  from lmx import cast, objectives
+  from lmx.metrics import metric
+
+  fields = dict(section)
+  try:
+    objective = objectives.get(fields.pop('name', ''))
+    if best_by == 'headline':
+      best_by = objective.headline(objective.Config(**cast.convert('objective', objective.Config, fields)), last)
+  except (InputError, KeyError):  # a config of another version
+    return 'loss', False
+  declared = metric.find(objective.METRICS, best_by)
+  return (best_by, bool(declared.higher_is_better)) if declared and best_by in last else ('loss', False)
 
 
 @functools.cache
@@ -162,10 +216,11 @@ def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
   for row in rows:
     step = '' if row['step'] is None else f'{row["step"]:,}'
     step += f' of {row["steps"]:,}' if row['steps'] else ''
-    loss, value = ('' if row[key] is None else f'{row[key]:.4g}' for key in ('valid_loss', 'value'))
+    best, value = ('' if row[key] is None else f'{row[key]:.4g}' for key in ('best_value', 'value'))
+    best = f'{row["best_by"]} {best}' if best else ''
     time = datetime.datetime.fromtimestamp(row['changed'])
     changed = time.strftime('%Y-%m-%d %H:%M') if row['changed'] else ''
-    cells.append((row['run'], row['model'] or '', row['state'], step, loss, row['metric'] or '', value, changed))
+    cells.append((row['run'], row['model'] or '', row['state'], step, best, row['metric'] or '', value, changed))
   widths = [max(len(line[i]) for line in cells) for i in range(len(HEAD))]
   for line in cells:
     yield '  '.join(

@@ -419,6 +419,10 @@ def test_largest_errors_of_a_regression_are_listed(tmp_path):
   results = {'metric': 'pearson', 'pearson': 0.5, 'dataset': 'table_files', 'split': 'test', 'model': 'esim', 'step': 4}
   workdir = put(tmp_path / 'run', results=results, config='bert/tasks.py:own_scores')
   assert f'--workdir={workdir} --split=test --which=last --save_rows=ROWS' in Page(write(workdir)).text['wrong']
+  lines = [r | {'pearson': r['step'] / 100} for r in records() if r['split'] == 'valid']  # the recipe selects by it
+  selected = put(tmp_path / 'selected', lines=lines, config='esim/pairs.py:own_scores')
+  text = Page(write(selected)).text['header']
+  assert 'highest validation pearson' in text and 'at step 30, selected by train.best_by' in text
   cells = [(1.0, 1.5, 'near'), (2.0, 2.0, 'right'), (4.0, 1.5, HOSTILE)]
   rows = [{'row': i, 'label': a, 'prediction': b, 'loss': (a - b) ** 2, 'text': c} for i, (a, b, c) in enumerate(cells)]
   save_rows(tmp_path / 'rows', rows, results, 'regression')

@@ -10,7 +10,7 @@ import sys
 import filelock
 import pytest
 
-from lmx.cli import main
+from lmx.cli import main, runs
 
 MODEL = {'name': 'rnn_lm', 'variant': 'tiny'}
 HOLD = """
@@ -56,9 +56,17 @@ def cells(capsys, *arguments):
 
 def test_runs_are_listed_the_newest_last(folder, capsys):
   _, first, second, third = cells(capsys, folder)
-  assert first[:-1] == [f'{folder}/sweep/trials/0001', 'rnn_lm:tiny', 'stopped', '16 of 1,200', '2.5', 'loss', '2.75']
+  assert first[:-1] == [
+    f'{folder}/sweep/trials/0001',
+    'rnn_lm:tiny',
+    'stopped',
+    '16 of 1,200',
+    'loss 2.5',
+    'loss',
+    '2.75',
+  ]
   assert second[:4] == [f'{folder}/c', 'rnn_lm:tiny', 'imported', '0']
-  assert third[:-1] == [f'{folder}/b', 'rnn_lm:tiny', 'finished', '16', '2.5', 'accuracy', '0.75']
+  assert third[:-1] == [f'{folder}/b', 'rnn_lm:tiny', 'finished', '16', 'loss 2.5', 'accuracy', '0.75']
 
 
 def test_variant_is_named_only_with_its_sizes(tmp_path, capsys):
@@ -71,6 +79,19 @@ def test_variant_is_named_only_with_its_sizes(tmp_path, capsys):
   )
   put(tmp_path / 'c', model=MODEL | {'field_of_another_version': 1}, at=3000)
   assert [row[1] for row in cells(capsys, tmp_path)[1:]] == ['rnn_lm 2x48, 91.3K', 'rnn_lm 1x48, 9K', 'rnn_lm']
+
+
+def test_best_validation_is_by_the_metric_that_selects_checkpoints():
+  numbers = [(5, 3.0, 0.25), (10, 2.5, 0.5), (15, 2.75, 0.75), (20, 2.75, 0.75)]
+  log = [{'step': step, 'split': 'valid', 'loss': loss, 'pearson': pearson} for step, loss, pearson in numbers]
+  for train, objective, expected in (
+    ({}, {}, ('loss', 2.5, 10, False)),
+    ({'best_by': 'headline'}, {'name': 'regress'}, ('pearson', 0.75, 15, True)),
+    ({'best_by': 'pearson', 'ties': 'later'}, {'name': 'regress'}, ('pearson', 0.75, 20, True)),
+    ({'best_by': 'headline'}, {'name': 'regress', 'field_of_another_version': 1}, ('loss', 2.5, 10, False)),
+  ):
+    assert runs.best_validation({'train': train, 'objective': objective}, log) == expected
+  assert runs.best_validation({}, log[:0]) is None
 
 
 def test_metric_option_selects_the_column(folder, capsys, tmp_path):
@@ -110,7 +131,7 @@ def test_runs_of_a_bucket_show_their_steps(folder, bucket, capsys):
   (bucket / 'b').mkdir(parents=True)
   for name in ('config.json', 'data.json', 'metrics.jsonl'):
     (bucket / 'b' / name).write_text((folder / 'sweep/trials/0001' / name).read_text())
-  assert cells(capsys, bucket)[1][1:6] == ['rnn_lm:tiny', 'stopped', '16 of 1,200', '2.5', 'loss']
+  assert cells(capsys, bucket)[1][1:6] == ['rnn_lm:tiny', 'stopped', '16 of 1,200', 'loss 2.5', 'loss']
 
 
 @pytest.mark.parametrize(

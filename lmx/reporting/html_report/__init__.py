@@ -81,6 +81,7 @@ class Report(NamedTuple):
     results: results.json, {} until the run is finished.
     data: data.json.
     settings: title of a config section -> its keys.
+    best: (metric, value, step, True if higher is better) of the validation that `train.best_by` selects, or None.
     samples: (title, text) from samples.txt, newest first.
     translations: lines of translations.txt.
     answers: question id -> answer.
@@ -109,6 +110,7 @@ class Report(NamedTuple):
   results: Mapping[str, Any]
   data: Mapping[str, Any]
   settings: Mapping[str, Sequence[Setting]]
+  best: tuple[str, float, int, bool] | None = None
   samples: Sequence[tuple[str, str]] = ()
   translations: Sequence[str] = ()
   answers: Mapping[str, Any] = {}

@@ -97,11 +97,10 @@ def _tiles(report: Report) -> Iterator[tuple[str, Any, str]]:
     note = f'on {results["dataset"]}/{results["split"]}' if results else 'in the last validation'
     note += f', 95% interval {_interval(report)}' if 'interval' in results else ''
     yield words(report.metric), shown(report, report.metric, report.value), note
-  validations = [record for record in report.records if record['split'] == 'valid']
-  valid = [(r['loss'], r['step']) for r in validations if math.isfinite(r.get('loss', math.nan))]
-  if valid:
-    loss, step = min(valid)
-    yield 'lowest validation loss', number(loss), f'at step {step:,}'
+  if report.best:
+    name, value, step, is_highest = report.best
+    title = f'{"highest" if is_highest else "lowest"} validation {words(name)}'
+    yield title, shown(report, name, value), f'at step {step:,}{", selected by train.best_by" * (name != "loss")}'
   if report.step or report.steps:
     is_partial = report.steps and report.state not in ('finished', 'imported')
     yield 'updates', number(report.step), f'of {report.steps:,}' if is_partial else ''
@@ -202,7 +201,11 @@ def _facts(report: Report) -> Iterator[tuple[str, Any]]:
       yield words(name), number(values[name])
   best = [(words(name), shown(report, name, x)) for name, x in values.items() if _is_best(name) and _is_number(x)]
   if best:
-    yield 'best validation', _listed(Markup('{} {}').format(name.replace('validation ', ''), x) for name, x in best)
+    by = f', by {words(report.best[0])}' if report.best else ''
+    yield (
+      f'best validation{by}',
+      _listed(Markup('{} {}').format(name.replace('validation ', ''), x) for name, x in best),
+    )
   if 'step' in values:
     yield 'checkpoint', Markup('step {}').format(number(values['step']))
   if 'interval' in values:
