@@ -126,10 +126,10 @@ def best_validation(config: records.Record, log: Sequence[records.Record]) -> Be
     log: records of metrics.jsonl.
   """
   valid = [record for record in log if record['split'] == 'valid']
-  train = config.get('train', {})
+  train, objective = (documents.field(config, name, dict, records.CONFIG, {}) for name in ('train', 'objective'))
   name, is_highest = 'loss', False
   if valid and train.get('best_by', name) != name:
-    name, is_highest = _score(train['best_by'], config.get('objective', {}), valid[-1])
+    name, is_highest = _score(train['best_by'], objective, valid[-1])
   found = [(record[name], record['step']) for record in valid if math.isfinite(record.get(name, math.nan))]
   if not found:
     return None
