@@ -15,7 +15,7 @@ from lmx.data import pipeline
 from lmx.errors import InputError
 from lmx.prediction import classification
 from lmx.reporting import run_log
-from lmx.runs import restore
+from lmx.runs import convert, restore
 from tests import saved_rows, untrained
 
 WORDS = 'ba be bi bo bu da de di do du fa fe fi fo fu'.split()
@@ -258,6 +258,22 @@ def test_scores_in_rows_are_compared_with_those_predicted(regression, tmp_path, 
   file.write_text(json.dumps({**next(rows(1, 1)), 'score': 'high'}) + '\n')
   assert main.main(['predict', *command]) == 2
   assert 'line 1' in (err := capsys.readouterr().err) and 'high' in err
+
+
+def test_export_records_the_columns_of_the_table(classifier, tmp_path):
+  assert main.main(['export', f'--workdir={classifier}', f'--to={tmp_path}/out']) == 0
+  assert json.loads((tmp_path / 'out/config.json').read_text())['lmx_columns'] == {
+    'texts': ['one', 'two'],
+    'label': 'label',
+  }
+  imported = convert.read(str(tmp_path / 'out'), tmp_path / 'run')
+  assert imported.run.data.texts == ('one', 'two') and imported.run.data.label == 'label'
+  given = convert.read(str(tmp_path / 'out'), tmp_path / 'run', ["data.texts=('a','b')"])
+  assert given.run.data.texts == ('a', 'b')
+  settings = json.loads((tmp_path / 'out/config.json').read_text())
+  (tmp_path / 'out/config.json').write_text(json.dumps(settings | {'lmx_columns': {'texts': [1]}}))
+  with pytest.raises(InputError, match='lmx_columns: texts: got'):
+    convert.read(str(tmp_path / 'out'), tmp_path / 'run')
 
 
 def test_unpredictable_inputs_are_rejected(classifier, tmp_path, capsys):

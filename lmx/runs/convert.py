@@ -205,7 +205,7 @@ def read(source: str, workdir: Any, overrides: Iterable[str] = (), *, with_token
   own = _ROWS[folder.objective['name']] if folder.objective else {}
   read_rows = rows_lib.read(folder, directory, tokenizer, special_tokens, own.get('batching', {}).get('name', ''))
   tokenizer = tokenizer.with_templates(read_rows.templates)
-  data |= _rows(folder, own, read_rows) | folder.data
+  data |= _rows(folder, own, read_rows) | folder.data | rows_lib.read_columns(directory, own)
   overrides = list(overrides)
   with contextlib.nullcontext() if overrides else fields_of(directory):
     config = config_lib.resolve(_config(folder, data), overrides)
@@ -424,8 +424,8 @@ def _describe(folder: folders.Folder, run: schema.Run) -> list[str]:
   lines = [about + (f', labels {", ".join(names)}' if names else '')]
   if run.data.dataset == 'table_files':
     lines.append(
-      f'rows have texts {", ".join(run.data.texts)}; to change them, set '
-      "--config.data.texts=\"('premise','hypothesis')\""
+      f'rows have texts {", ".join(run.data.texts)} and label {run.data.label}; to change them, set '
+      "--config.data.texts=\"('premise','hypothesis')\" and --config.data.label"
     )
   if DATA_SETS[run.data.dataset].columns.choices:
     lines.append(f'rows have the columns of {run.data.dataset}; to change them, set --config.data.dataset')
@@ -580,7 +580,7 @@ def _export_folder(loaded: restore.RestoredRun, cfg: Any, to: str, max_shard_siz
     _options(loaded),
     rows_lib.written(run, loaded.model, loaded.tokenizer),
     data.length if data.batching.name == 'texts' else 0,
-    rows_lib.padding(run, loaded.tokenizer) if _is_import(loaded) else {},
+    rows_lib.columns(run) | (rows_lib.padding(run, loaded.tokenizer) if _is_import(loaded) else {}),
   )
   lines = [f'wrote {", ".join(names)} to {to}']
   if bare:

@@ -21,6 +21,7 @@ from lmx.models import registry
 
 _LENGTH = 512  # of rows, for models without positions
 KINDS = ('wordpiece', 'bpe', 'gpt_bpe', 'unigram')  # of tokenizers with post-processors
+COLUMNS = 'lmx_columns'  # in config.json: columns of a user's table, which transformers ignores
 _GPT = ('gpt', 'gpt2')
 _TYPES = f'{settings_lib.FILE}: model_input_names'
 
@@ -170,6 +171,32 @@ def _marks(found: Templates, tokenizer: Any) -> tuple[str, ...]:
   if len(found) < 2 or [len(group) for group in found[1].ids] != [1, 1, 1] or found[0].ids != (ids[:1], ids[2:]):
     return ()
   return tuple(map(tokenizer.id_to_token, ids)) if len({*ids}) == 3 else ()
+
+
+def read_columns(directory: Any, data: Mapping[str, Any]) -> dict[str, Any]:
+  """Return the fields of `data` with the columns of a user's table, as an export of lmx records them; {} without.
+
+  Args:
+    directory: the folder.
+    data: fields of the objective.
+  """
+  path = pathlib.Path(directory) / folders.CONFIG
+  if data.get('dataset') != 'table_files' or not path.is_file():
+    return {}
+  found = documents.field(folders.read_json(path), COLUMNS, dict, str(path), {})
+  where = f'{path}: {COLUMNS}'
+  names = documents.field(found, 'texts', list, where, [])
+  if len(names) > 2 or not all(isinstance(name, str) and name for name in names):
+    raise InputError(f'{where}: texts: got {documents.show(names)}; expected one or two names of columns')
+  label = documents.field(found, 'label', str, where, '')
+  return ({'texts': tuple(names)} if names else {}) | ({'label': label} if label else {})
+
+
+def columns(run: Any) -> dict[str, Any]:
+  """Return the field of config.json with the columns of the run's table; {} for the default names."""
+  names = {'texts': list(run.data.texts), 'label': run.data.label}
+  is_own = run.data.dataset == 'table_files' and names != {'texts': ['text'], 'label': 'label'}
+  return {COLUMNS: names} if is_own else {}
 
 
 def _padding(directory: Any) -> dict[str, int]:
