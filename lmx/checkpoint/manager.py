@@ -112,7 +112,7 @@ def _candidates(directory: epath.Path, which: Which) -> tuple[list[Entry], dict[
   elif isinstance(which, int):
     order = [e for e in newest if e[0] == which]
   else:
-    raise InputError(f"--which: got {which!r}; expected 'last', 'best' or a step")
+    raise InputError(f"--which: got {which!r}; expected 'measured', 'best', 'last', 'average', a step or 'words:N'")
   table = np.full((_BROADCAST, 2), -1, np.int32)
   order = order[:_BROADCAST]
   table[: len(order)] = np.asarray(order, np.int32).reshape(-1, 2)

@@ -186,14 +186,16 @@ def _check_settings(args: argparse.Namespace) -> None:
   workdirs = [path for path in workdirs if path and args.command not in STARTS_RUNS and not storage.is_remote(path)]
   if not file and not workdirs:
     return
-  from lmx.config import run_files, schema
+  from lmx.config import paths, run_files, schema
 
   replaced: dict[str, Any] = {}
   if file and args.command == 'evaluate':  # parts of the run's config are replaced, and then overridden
     settings = schema.check(experiment.read(file))
     replaced = {name: settings[name] for name in ('data', 'evaluation') if name in settings}
   elif file:
-    schema.check(experiment.read(file), args.overrides)
+    settings = schema.check(experiment.read(file), args.overrides)
+    if args.command == 'train' and not run_files.exists(args.workdir):
+      paths.check_exist(settings)
   for workdir in workdirs:
     is_weights = workdir.startswith(storage.HUB) or os.path.exists(workdir) and not run_files.is_run(workdir)
     if not (is_weights and (args.command, 'workdir') in outputs.HUB and workdir == args.workdir):

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import re
 
+from lmx.errors import nearest
+
+NAMES = ('measured', 'best', 'last', 'average')
 HELP = (
   "'measured' (default), the checkpoint of results.json; 'best' on the validation split, 'last', 'average', or a step"
 )
 
 
-def add_argument(parser: argparse.ArgumentParser, more: str = '') -> None:
-  """Add the option; `more` ends its help."""
-  parser.add_argument('--which', default='measured', help=f'{HELP}{more}')
+def add_argument(parser: argparse.ArgumentParser, more: tuple[str, str] = ('', '')) -> None:
+  """Add the option; `more` is another name and the end of the help."""
+
+  def checkpoint(text: str) -> str:
+    if text in (*NAMES, *filter(None, more[:1])) or re.fullmatch(r'(words:)?\d+', text):
+      return text
+    expected = f'{", ".join(NAMES)}, a step or words:N'
+    raise argparse.ArgumentTypeError(f'got {text}; expected {expected}{nearest(text, NAMES)}')
+
+  parser.add_argument('--which', default='measured', type=checkpoint, help=f'{HELP}{more[1]}')

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lmx import documents, records, storage
-from lmx.errors import InputWarning
+from lmx.data.sources import OWN
+from lmx.errors import InputError, InputWarning
 
 PATHS = 'paths.json'  # of a work directory
 # Key -> FILE or FOLDER if it must be one; '' for either.
@@ -34,6 +35,17 @@ def check(config: Mapping[str, Any], keys: Iterable[str]) -> None:
   for key, value in _values(config).items():
     for text in _split(key, value) if key in keys else ():
       storage.check_path(key, text, KINDS[key])
+
+
+def check_exist(config: Mapping[str, Any]) -> None:
+  """Raise InputError for a missing file or folder that a new run reads: the user's data, vectors and first weights."""
+  is_own = 'data' in config and config['data'].get('dataset') in OWN
+  keys = ('data.vectors', 'train.init_from', *['data.manual_dir'] * is_own)
+  for key, value in _values(config).items():
+    for text in _split(key, value) if key in keys and value else ():
+      elsewhere = text.startswith(storage.HUB) or '://' in text
+      if not (elsewhere or os.path.lexists(path := storage.expand(text)) or glob.glob(path)):
+        raise InputError(f'{key}: got {text}; there is no such file or folder; check the path')
 
 
 def locate(config: dict[str, Any], workdir: Any = None) -> dict[str, Any]:

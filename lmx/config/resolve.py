@@ -272,6 +272,8 @@ def _copy_width(settings: dict[str, Any], given: Collection[str]) -> None:
 
     if (source := word_vectors.source(model, data, train)) and (width := word_vectors.width(source)):
       model['D' if single else 'E'] = width
+      if single and width % 2:
+        raise InputError(f'{source}: got vectors of width {width}; expected an even width, which becomes model.D')
     elif single:
       del model['D']  # the default, until the reader of the vectors reports what is wrong
 

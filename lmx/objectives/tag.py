@@ -14,6 +14,7 @@ words are split into subwords, the first subword represents the word, and the CR
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx import ranges
-from lmx.errors import InputError, check_choice, check_range
+from lmx.errors import InputError, InputWarning, check_choice, check_range
 from lmx.layers import char_cnn
 from lmx.metrics import roles, spans
 from lmx.metrics.by_class import MACRO_F1
@@ -81,6 +82,11 @@ def resolve(cfg: Config, manifest: Any) -> Config:
     )
   if cfg.labels not in ((), names):
     raise InputError(f'objective.labels: got {", ".join(cfg.labels)}, but the data set has {", ".join(names)}')
+  odd = [name for name in names if name != 'O' and not (name[:2] in ('B-', 'I-') and len(name) > 2)]
+  if 'O' in names and odd and len(odd) < len(names) / 2:
+    shown = ', '.join(odd[:5])
+    note = 'labels mark spans but for these, so words are measured, not spans; correct them'
+    warnings.warn(f'{manifest["dataset"]["name"]}: got the labels {shown}; {note}', InputWarning, stacklevel=2)
   if cfg.scorer == 'srl_eval' and not spans.is_scheme(names):
     raise InputError(f'objective.scorer: got "srl_eval" with labels {", ".join(names)}; expected O, B-role and I-role')
   return dataclasses.replace(cfg, labels=names)

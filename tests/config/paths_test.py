@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lmx.config import paths
-from lmx.errors import InputWarning
+from lmx.errors import InputError, InputWarning
 
 
 def test_data_moved_with_the_run_is_found(tmp_path, monkeypatch):
@@ -39,3 +39,17 @@ def test_missing_tokenizer_is_read_from_the_run(tmp_path, recwarn):
   assert paths.locate(given, workdir) == {'data': {'tokenizer_path': str(workdir / 'tokenizer')}}
   (tmp_path / 'first/tokenizer').mkdir(parents=True)
   assert paths.locate(given, workdir) == given and not recwarn.list
+
+
+def test_missing_files_of_a_new_run_are_named(tmp_path):
+  (tmp_path / 'a').write_text('')
+  here = {'dataset': 'table_files', 'manual_dir': f'{tmp_path},{tmp_path}/*'}
+  paths.check_exist({'data': here | {'vectors': ''}, 'train': {'init_from': 'hub:some/model'}})
+  paths.check_exist({'data': here, 'train': {'init_from': str(tmp_path)}})
+  for key, value in (('data.manual_dir', f'{tmp_path},/none'), ('data.vectors', '/none'), ('train.init_from', '/none')):
+    section, name = key.split('.')
+    config = {'data': here, 'train': {}}
+    config[section] = config[section] | {name: value}
+    with pytest.raises(InputError, match=f'{key}: got /none; there is no such file or folder'):
+      paths.check_exist(config)
+  paths.check_exist({'data': {'dataset': 'ptb', 'manual_dir': '/none'}})  # it may be prepared

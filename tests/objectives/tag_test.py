@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
+from lmx.errors import InputWarning
 from lmx.objectives import tag
 from lmx.types import Features, Model
 from tests import drawn
@@ -149,3 +150,10 @@ def test_role_scorer_ignores_the_predicate(scorer, count):
   metrics = loss(cfg, params(False), {**BATCH, 'x': sure}).metrics
   assert [float(metrics[f'spans_{name}'][0]) for name in ('right', 'predicted', 'true')] == [count] * 3
   assert ('as srl-eval' in tag.protocol(cfg, None, None)[-1]) == (scorer == 'srl_eval')
+
+
+def test_labels_that_do_not_mark_spans_among_those_that_do_are_named():
+  manifest = lambda *names: {'token_label_names': names, 'dataset': {'name': 'tagged_files'}}
+  with pytest.warns(InputWarning, match='got the labels B_PER; labels mark spans but for these, so words are measured'):
+    cfg = tag.resolve(tag.Config(), manifest('B-PER', 'B_PER', 'I-PER', 'O'))
+  assert tag.headline(cfg, {}) == 'error_percent'

@@ -373,7 +373,7 @@ def test_squares_of_an_evaluation_have_the_same_areas_in_predictions(evaluation,
 @pytest.mark.parametrize(
   ('command', 'message'),
   [
-    ('export --to={out}', 'model "cfnet" has no Hugging Face format'),
+    ('export --to={out}', 'model: got "cfnet" in '),
     (
       'embed --input={text} --output={out}.npz',
       'cannot embed: model "cfnet" reads images; expected a model that reads',
