@@ -265,6 +265,9 @@ def test_line_has_as_many_columns_as_the_first(tmp_path):
   path = tmp_path / 'train.conll'
   with pytest.raises(InputError, match='train.conll, line 4: got 1 columns'):
     sentences_of(path, 'EU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\nlonely\n')
+  with pytest.raises(InputError, match='line 1: got blanks between columns, but tabs on other lines'):
+    path.write_text('a O\n\nb\tO\n')
+    list(tagged.read(str(path)))
   with pytest.raises(InputError, match='line 3: got 3 columns'):
     sentences_of(path, 'a O\n\n# b O\nc O\n'.replace('# b', 'b b'))
 

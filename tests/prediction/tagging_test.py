@@ -146,6 +146,8 @@ def test_every_kind_of_file_gives_the_same(run, folder, tmp_path, capsys):
   for name, content, judged in (
     ('a.conll', columns(pairs, ' '), True),
     ('a.conllu', universal, True),
+    ('a.bio', columns(pairs, ' '), True),
+    ('a.tsv', columns(pairs), True),
     ('a.jsonl', lines({'tokens': w, 'tags': t} for w, t in pairs), True),
     ('b.jsonl', lines({'tokens': w} for w, t in pairs), False),
     ('a.txt', ''.join(' '.join(w) + '\n' for w, _ in pairs), False),
@@ -179,7 +181,11 @@ def test_long_sentences_are_read_in_parts_and_every_word_is_tagged(run, tmp_path
 @pytest.mark.parametrize(
   ('name', 'content', 'message'),
   [
-    ('a.csv', 'the,O\n', 'sentences are read from files whose names end in .conll, .conllu, .jsonl, .txt'),
+    (
+      'a.csv',
+      'the,O\n',
+      'sentences are read from files whose names end in .conll, .conllu, .bio, .iob, .tsv, .jsonl, .txt',
+    ),
     ('a.txt', 'the of\n\nsaw\n', 'a.txt, line 2: got an empty line'),
     ('a.conll', '\n\n', 'the file has no sentences'),
     ('a.conll', 'the\tO\nof\n', 'a.conll, line 2: got 1 columns'),

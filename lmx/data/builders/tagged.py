@@ -16,7 +16,7 @@ from lmx.data.builders.files import Document
 from lmx.errors import InputError
 
 OWN_ENDINGS = ('.conll', '.conllu', '.bio', '.iob', '.tsv', '.txt', '.jsonl')  # of files with labels
-ENDINGS = ('.conll', '.conllu', '.jsonl', '.txt')
+ENDINGS = ('.conll', '.conllu', '.bio', '.iob', '.tsv', '.jsonl', '.txt')  # of files to tag
 UPOS = 3  # column of CoNLL-U
 _STARTS = {'S': 'B', 'U': 'B', 'E': 'I', 'L': 'I'}  # of BIOES and BILOU in BIO
 DOCUMENT_STARTS = ('-DOCSTART-', '# newdoc')
@@ -156,10 +156,10 @@ def read_labelled(path: str) -> Iterator[Sentence]:
 def read(path: str) -> Iterator[Sentence]:
   """Yield the sentences of a file, also compressed.
 
-  .conll has the word in the first column and, if there are several, the label in the last; columns are separated by
-  tabs if there are any, else by white space. .conllu has the word in the second and the universal part of speech in
-  the fourth; _ is none. A line of .jsonl is {"tokens": [...], "tags": [...] (optional), "predicate": index (optional)},
-  one of .txt a sentence of words separated by blanks.
+  .conll, .bio, .iob and .tsv have the word in the first column and, if there are several, the label in the last;
+  columns are separated by tabs if there are any, else by white space. .conllu has the word in the second and the
+  universal part of speech in the fourth; _ is none. A line of .jsonl is {"tokens": [...], "tags": [...] (optional),
+  "predicate": index (optional)}, one of .txt a sentence of words separated by blanks.
 
   Raises:
     InputError: the file has another format; a sentence has no words, a line lacks columns, tags and tokens differ in
@@ -187,6 +187,10 @@ def _columns(path: str, word: int, label: int) -> Iterator[Sentence]:
     if not words:
       raise InputError(f'{path}, line {lines[0][0]}: got a sentence without words; expected a word a line')
     for number, cells in words:
+      if tabs and len(cells) == 1 and len(cells[0].split()) > 1:
+        raise InputError(
+          f'{path}, line {number}: got blanks between columns, but tabs on other lines; expected only tabs'
+        )
       has = len(cells) >= least and cells[label] != '_'
       if labelled not in (None, has):
         raise InputError(f'{path}, line {number}: has {"a" if has else "no"} label, unlike the words before it')
