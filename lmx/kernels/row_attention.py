@@ -2,7 +2,8 @@
 
 Each program computes all scores of a block of queries of one head, so the softmax is the equation's. The backward pass
 recomputes them from queries and keys. Nothing of size (T, S) is stored, and the dropout mask is the hash of
-lmx/ops/dropout.py, computed in place. Rows that do not fit on chip need splash attention
+lmx/ops/dropout.py, computed in place. Causal scores are computed up to the last key that the block's queries attend to:
+the program has a branch for each such length. Rows that do not fit on chip need splash attention
 (lmx/kernels/splash_attention.py), which skips masked blocks but has no dropout.
 
 Axes: positions are the minor axis of all operands, (B, H, K, T), so that heads narrower than the 128 lanes are not
@@ -31,6 +32,7 @@ from lmx.types import Array
 LANES = 128  # lengths are padded to a multiple of them
 SCORES = 2**18  # of a block: a few such float32 arrays fit on chip
 PADDED = -2  # group of padded positions; `masks.PADDING` is -1
+BRANCHES = 8  # lengths of keys of a kernel, at most
 
 
 class Plan(NamedTuple):
@@ -196,6 +198,30 @@ def _call(
   )(*inputs, *arrays)
 
 
+def ends(plan: Plan, block: int, blocks: int, keys: int) -> list[int]:
+  """Return for each block of queries the number of keys to compute, a multiple of LANES, of BRANCHES values at most."""
+  if not plan.causal:
+    return [keys] * blocks
+  step = -(-keys // (BRANCHES * LANES)) * LANES
+  seen = [block * (i + 1) for i in range(blocks)]
+  if plan.pattern is not None:
+    seen = [plan.pattern.keys(end) for end in seen]
+  return [min(keys, -(-n // step) * step) for n in seen]
+
+
+def _of_visible_keys(plan: Plan, queries: int, keys: int, run: Callable[[int], None]) -> None:
+  """Call `run` with the number of keys that the program's block of queries attends to; later ones are masked."""
+  blocks = -(-plan.length // queries)
+  of_block = ends(plan, queries, blocks, keys)
+  i = pl.program_id(2)
+  for end in dict.fromkeys(of_block):
+    first, count = of_block.index(end), of_block.count(end)
+    if count == blocks:
+      run(end)
+    else:
+      pl.when((i >= first) & (i < first + count))(functools.partial(run, end))
+
+
 def dot(a: Array, b: Array, contracted: tuple[int, int]) -> Array:
   """Contract one axis of each operand, accumulated in float32."""
   exact = jax.lax.Precision.HIGHEST if a.dtype == jnp.float32 else jax.lax.Precision.DEFAULT
@@ -203,14 +229,16 @@ def dot(a: Array, b: Array, contracted: tuple[int, int]) -> Array:
   return jax.lax.dot_general(a, b, dimensions, precision=exact, preferred_element_type=jnp.float32)
 
 
-def _probabilities(plan: Plan, words: Any, query_group: Any, key_group: Any, q_KQ: Array, k_KS: Array) -> Any:
+def _probabilities(
+  plan: Plan, program: tuple[Array, ...], words: Any, query_group: Any, key_group_1S: Array, q_KQ: Array, k_KS: Array
+) -> Any:
   """Return the probabilities (Q, S), and their factors of dropout or None."""
-  b, h, i = (pl.program_id(axis) for axis in range(3))
+  b, h, i = program
   a_QS = dot(q_KQ, k_KS, (0, 0)) * q_KQ.shape[0] ** -0.5
   Q, _ = a_QS.shape
   query_Q1 = i * Q + jax.lax.broadcasted_iota(jnp.int32, (Q, 1), 0)
   key_QS = jax.lax.broadcasted_iota(jnp.int32, a_QS.shape, 1)
-  allowed_QS = query_group[0] == key_group[0]
+  allowed_QS = query_group[0] == key_group_1S
   if plan.causal:
     allowed_QS &= key_QS <= query_Q1 if plan.pattern is None else plan.pattern(query_Q1, key_QS)
   a_QS = jnp.where(allowed_QS, a_QS, MASKED)
@@ -223,24 +251,35 @@ def _probabilities(plan: Plan, words: Any, query_group: Any, key_group: Any, q_K
 
 
 def _forward(plan: Plan, words: Any, query_group: Any, key_group: Any, q: Any, k: Any, v: Any, o: Any) -> None:
-  p_QS, factor_QS = _probabilities(plan, words, query_group, key_group, q[0, 0], k[0, 0])
-  p_QS = p_QS if factor_QS is None else p_QS * factor_QS
-  o[0, 0] = dot(v[0, 0], p_QS.astype(v.dtype), (1, 1)).astype(o.dtype)
+  program = tuple(pl.program_id(axis) for axis in range(3))
+
+  def run(S: int) -> None:  # noqa: N803
+    k_KS, v_KS = (x[0, 0, :, :S] for x in (k, v))
+    p_QS, factor_QS = _probabilities(plan, program, words, query_group, key_group[0, :, :S], q[0, 0], k_KS)
+    p_QS = p_QS if factor_QS is None else p_QS * factor_QS
+    o[0, 0] = dot(v_KS, p_QS.astype(v.dtype), (1, 1)).astype(o.dtype)
+
+  _of_visible_keys(plan, q.shape[3], k.shape[3], run)
 
 
 def _backward(plan: Plan, words: Any, query_group: Any, key_group: Any, *refs: Any) -> None:
   q, k, v, do, dq, dk, dv = refs
-  p_QS, factor_QS = _probabilities(plan, words, query_group, key_group, q[0, 0], k[0, 0])
-  dropped_QS = p_QS if factor_QS is None else p_QS * factor_QS
-  dp_QS = dot(do[0, 0], v[0, 0], (0, 0))
-  dp_QS = dp_QS if factor_QS is None else dp_QS * factor_QS
-  da_QS = p_QS * (dp_QS - jnp.sum(p_QS * dp_QS, axis=1, keepdims=True))
-  da_QS = (da_QS * q.shape[2] ** -0.5).astype(q.dtype)
-  dq[0, 0] = dot(k[0, 0], da_QS, (1, 1)).astype(dq.dtype)
+  program = tuple(pl.program_id(axis) for axis in range(3))
 
-  @pl.when(pl.program_id(2) == 0)
+  @pl.when(program[2] == 0)
   def _() -> None:
     dk[...], dv[...] = jnp.zeros_like(dk), jnp.zeros_like(dv)
 
-  dk[0, 0] += dot(q[0, 0], da_QS, (1, 0))
-  dv[0, 0] += dot(do[0, 0], dropped_QS.astype(do.dtype), (1, 0))
+  def run(S: int) -> None:  # noqa: N803
+    k_KS, v_KS = (x[0, 0, :, :S] for x in (k, v))
+    p_QS, factor_QS = _probabilities(plan, program, words, query_group, key_group[0, :, :S], q[0, 0], k_KS)
+    dropped_QS = p_QS if factor_QS is None else p_QS * factor_QS
+    dp_QS = dot(do[0, 0], v_KS, (0, 0))
+    dp_QS = dp_QS if factor_QS is None else dp_QS * factor_QS
+    da_QS = p_QS * (dp_QS - jnp.sum(p_QS * dp_QS, axis=1, keepdims=True))
+    da_QS = (da_QS * q.shape[2] ** -0.5).astype(q.dtype)
+    dq[0, 0] = dot(k_KS, da_QS, (1, 1)).astype(dq.dtype)
+    dk[0, 0, :, :S] += dot(q[0, 0], da_QS, (1, 0))
+    dv[0, 0, :, :S] += dot(do[0, 0], dropped_QS.astype(do.dtype), (1, 0))
+
+  _of_visible_keys(plan, q.shape[3], k.shape[3], run)
