@@ -15,6 +15,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 
 from lmx import ranges
 from lmx.compilation import cards, slices
@@ -61,13 +62,21 @@ def run(args: argparse.Namespace) -> int:
   server = isinstance(slice_, cards.Server)
   if server and args.partition:
     raise InputError(f'--partition: got {args.topology}; expected a TPU slice; omit --partition')
-  if server:  # GPU programs are read from the cache only on a machine with a GPU
-    os.environ['JAX_ENABLE_COMPILATION_CACHE'] = 'false'
+  # GPU programs are read from the cache only on a machine with a GPU; those of TPUs would come without their bundles.
+  os.environ['JAX_ENABLE_COMPILATION_CACHE'] = 'false'
   if not server and not args.partition and (code := _compile_with_more_stack(args)) is not None:
     return code
-  from lmx.compilation import partition, program, report, topology
+  with tempfile.TemporaryDirectory() as dump:
+    return _compile(args, slice_, dump)
+
+
+def _compile(args: argparse.Namespace, slice_: slices.Topology | cards.Server, dump: str) -> int:
+  """Compile in this process; libtpu writes its bundles into the folder `dump`."""
+  from lmx.compilation import bundles, partition, program, report, topology
   from lmx.config import resolve
 
+  if not isinstance(slice_, cards.Server) and not args.partition:
+    os.environ['LIBTPU_INIT_ARGS'] = bundles.flags(dump)  # before libtpu is loaded
   if args.partition and slice_.chips == 1:
     raise InputError('--partition: got one chip; expected several; omit --partition')
   config, devices = resolve.load(args.config, args.overrides), topology.devices(slice_)
@@ -80,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     text = partition.text(_command(args))
     result = report.about(step, slice_) | report.read(text, step.model_flops, slice_, estimated=False)
   else:
-    result, text = report.compile_step(step, slice_)
+    result, text = report.compile_step(step, slice_, dump)
   print('\n'.join(report.lines(result)))
   for path, content in ((args.json, json.dumps(result, indent=1)), (args.hlo, text)):
     if path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -100,14 +101,18 @@ class Kernel:
   """A call of a Pallas kernel.
 
   Attributes:
+    name: name of its instruction.
     count: how often it runs in a step.
     op_name: see `Instruction`; it ends with the kernel's name.
     shapes: shapes of its floating-point operands.
+    metadata: what the kernel declares of itself.
   """
 
+  name: str
   count: int
   op_name: str
   shapes: tuple[tuple[int, ...], ...]
+  metadata: Mapping[str, str]
 
 
 class Program:
@@ -267,7 +272,13 @@ class Program:
   def kernels(self) -> list[Kernel]:
     """Return the Pallas kernel calls in a step, for which XLA has no estimate."""
     return [
-      Kernel(round(factor), instruction.op_name, _operand_shapes(instruction.text))
+      Kernel(
+        instruction.name,
+        round(factor),
+        instruction.op_name,
+        _operand_shapes(instruction.text),
+        _metadata(instruction.text),
+      )
       for name, factor in self.runs.items()
       for instruction in self.computations.get(name, ())
       if instruction.kind == 'custom-call' and 'tpu_custom_call' in instruction.text
@@ -376,6 +387,12 @@ def _operand_shapes(text: str) -> tuple[tuple[int, ...], ...]:
   match = re.search(r'operand_layout_constraints=\{(.*?\})\}', text)
   shapes = _SHAPE.finditer(match.group(1)) if match else ()
   return tuple(tuple(_dimensions(shape)) for shape in shapes if shape.group(1).startswith(('bf', 'f')))
+
+
+def _metadata(text: str) -> dict[str, str]:
+  """Return the metadata of a Pallas kernel."""
+  match = re.search(r'kernel_metadata=(\{[^}]*\})', text)
+  return dict(json.loads(match.group(1))) if match else {}
 
 
 def _instruction(name: str, text: str) -> Instruction:

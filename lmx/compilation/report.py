@@ -1,10 +1,11 @@
 """Report on a compiled training step: memory, communication, operations, and estimated time.
 
 For TPUs the estimate is XLA's: expected cycles per instruction, times loop counts, divided by the chip's clock, without
-overlap. XLA has no estimate for Pallas kernels. lmx's kernels count their operations at half the peak; other kernels
-are reported without an estimate. For NVIDIA cards it is the minimum time (lmx/compilation/roofline.py). Collectives are
-estimated separately, from their bytes over a chip's ring links; traffic between slices is reported without an estimate.
-The estimate serves to compare two programs.
+overlap. XLA has no estimate for Pallas kernels. Those that declare their schedule count the bundles that libtpu
+schedules (lmx/compilation/bundles.py). Others of lmx count their operations at half the peak, and the report says so;
+the rest are reported without an estimate. For NVIDIA cards it is the minimum time (lmx/compilation/roofline.py).
+Collectives are estimated separately, from their bytes over a chip's ring links; traffic between slices is reported
+without an estimate. The estimate serves to compare two programs.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import dataclasses
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from lmx.compilation import bound, cards, hlo, program, roofline, slices, topology
+from lmx.compilation import bound, bundles, cards, hlo, program, roofline, slices, topology
 from lmx.kernels import relative_rows, row_attention, splash_attention
 
 RING = {'all-reduce': 2.0, 'all-gather': 1.0, 'reduce-scatter': 1.0, 'all-to-all': 1.0, 'collective-permute': 1.0}
@@ -25,8 +26,30 @@ LARGEST = 8  # arrays and collectives in a report
 GIB = 2**30
 
 
-def compile_step(step: program.Step, slice_: slices.Topology | cards.Server) -> tuple[dict[str, Any], str]:
-  """Compile a step; return (report, HLO text). The text is '' if the compiler runs out of chip memory."""
+class Calls(NamedTuple):
+  """Calls of one Pallas kernel.
+
+  Attributes:
+    call: the instruction.
+    operations: operations of one call, 0 if they are not known.
+    cycles: cycles of one call by its bundles, 0 if they are not known.
+  """
+
+  call: hlo.Kernel
+  operations: float
+  cycles: float
+
+
+def compile_step(
+  step: program.Step, slice_: slices.Topology | cards.Server, dump: str = ''
+) -> tuple[dict[str, Any], str]:
+  """Compile a step; return (report, HLO text). The text is '' if the compiler runs out of chip memory.
+
+  Args:
+    step: the step.
+    slice_: the devices.
+    dump: folder into which libtpu writes its bundles (`bundles.flags`), '' for none.
+  """
   report = about(step, slice_)
   with topology.tracing(slice_):
     lowered = step.lower()
@@ -42,23 +65,36 @@ def compile_step(step: program.Step, slice_: slices.Topology | cards.Server) -> 
   text = compiled.as_text()
   if isinstance(slice_, cards.Server):
     report['notes'] += cards.notes(text, report['memory']['total'], slice_.chip)
-  return report | read(text, step.model_flops, slice_), text
+  return report | read(text, step.model_flops, slice_, scheduled=bundles.read(dump) if dump else {}), text
 
 
 def read(
-  text: str, model_flops: float, slice_: slices.Topology | cards.Server, *, estimated: bool = True
+  text: str,
+  model_flops: float,
+  slice_: slices.Topology | cards.Server,
+  *,
+  estimated: bool = True,
+  scheduled: Mapping[str, bundles.Bundles] | None = None,
 ) -> dict[str, Any]:
-  """Return the part of a report that the program's text gives; without `estimated` it is only partitioned."""
+  """Return the part of a report that the program's text gives.
+
+  Args:
+    text: the program.
+    model_flops: operations of the model in a step on all devices.
+    slice_: the devices.
+    estimated: False if it is only partitioned.
+    scheduled: bundles of its instructions.
+  """
   compiled = hlo.Program(text)
   products = compiled.products()
   collectives = compiled.collectives(merged=not estimated)
   within, between = _split(collectives, slice_)
-  kernels = [(kernel.count, _kernel_operations(kernel)) for kernel in compiled.kernels()]
-  pallas = sum(count * operations for count, operations in kernels)
+  kernels = [Calls(one, _kernel_operations(one), bundles.cycles(one, scheduled or {})) for one in compiled.kernels()]
+  pallas = sum(one.call.count * one.operations for one in kernels)
   report: dict[str, Any] = {
     'program_flops_per_chip': sum(products.values()) + pallas,
     'pallas_flops_per_chip': pallas,
-    'pallas_calls_not_counted': sum(count for count, operations in kernels if not operations),
+    'pallas_calls_not_counted': sum(one.call.count for one in kernels if not one.operations and not one.cycles),
     'products': products,
     'float32_share': hlo.float32_share(products),
     'attention': compiled.attention(),
@@ -76,7 +112,7 @@ def read(
   if not (estimated and between):  # compiled, a collective over slices is several
     report['communicated'] = sum(one.total for one in collectives)
   if estimated:
-    report['estimate'] = _estimate(compiled, pallas, within, model_flops / slice_.chips, slice_.chip)
+    report['estimate'] = _estimate(compiled, kernels, within, model_flops / slice_.chips, slice_.chip)
   return report
 
 
@@ -157,19 +193,26 @@ def _by_kind(collectives: Sequence[hlo.Collective]) -> dict[str, dict[str, int]]
 
 def _estimate(
   compiled: hlo.Program,
-  pallas: float,
+  kernels: Sequence[Calls],
   collectives: Sequence[hlo.Collective],
   work: float,
   chip: slices.Chip | cards.Card,
 ) -> dict[str, Any]:
-  """Return the estimated seconds of a step and its utilisation: `work` operations a chip, `pallas` in kernels."""
+  """Return the estimated seconds of a step and its utilisation: `work` operations a chip."""
   details: dict[str, Any] = {}
   if isinstance(chip, cards.Card):
     computing = roofline.seconds(compiled, chip)
   else:
-    cycles, in_kernels = sum(compiled.cycles().values()), pallas / (KERNEL_SHARE * chip.peak)
-    computing = cycles / chip.clock + in_kernels
-    details = {'cycles': round(cycles), 'pallas_seconds': in_kernels}
+    cycles = sum(compiled.cycles().values())
+    scheduled = sum(one.call.count * one.cycles for one in kernels) / chip.clock
+    rest = [one for one in kernels if not one.cycles and one.operations]
+    assumed = sum(one.call.count * one.operations for one in rest) / (KERNEL_SHARE * chip.peak)
+    computing = cycles / chip.clock + scheduled + assumed
+    details = {
+      'cycles': round(cycles),
+      'pallas_seconds': scheduled + assumed,
+      'pallas_calls_at_half_peak': sum(one.call.count for one in rest),
+    }
   communicating = sum(RING[one.kind] * one.total for one in collectives) / chip.links
   mfu = lambda seconds: work / chip.peak / max(seconds, 1e-12)
   return details | {
@@ -240,9 +283,11 @@ def lines(report: Mapping[str, Any]) -> list[str]:
       f'{estimate["mfu_if_overlapped"]:.3f} if they overlap, {estimate["mfu_if_not"]:.3f} if not'
     )
     if estimate.get('pallas_seconds'):
+      assumed = estimate['pallas_calls_at_half_peak']
+      kind = f'; {assumed:,} calls without bundles at {KERNEL_SHARE:.0%} of the peak' if assumed else ''
       text.append(
-        f'of which Pallas kernels: {report["pallas_flops_per_chip"]:.4g} operations at {KERNEL_SHARE:.0%} of the peak, '
-        f'{estimate["pallas_seconds"]:.4g} s'
+        f'of which Pallas kernels: {report["pallas_flops_per_chip"]:.4g} operations, '
+        f'{estimate["pallas_seconds"]:.4g} s by their scheduled bundles{kind}'
       )
     if report['between_slices']:
       text.append('transfers between slices are not in it')

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from lmx.kernels.row_attention import LANES, dot, dropout_factors, sharded
+from lmx.kernels.row_attention import LANES, dot, dropout_factors, schedule, sharded
 from lmx.kernels.visible import at_positions
 from lmx.ops import dropout
 from lmx.ops.visible import HIDDEN, MASKED, Segments, Visible
@@ -200,6 +200,7 @@ def _call(
     compiler_params=pltpu.CompilerParams(dimension_semantics=('parallel', 'arbitrary', 'arbitrary')),
     interpret=plan.interpret,
     name=name,
+    metadata=schedule(H * B * _steps(n, X)),
   )(*integers, *arrays)
 
 

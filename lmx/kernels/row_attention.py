@@ -13,8 +13,9 @@ padded. Q are the queries of a block, C the components of the arrays below.
 from __future__ import annotations
 
 import functools
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -33,6 +34,7 @@ LANES = 128  # lengths are padded to a multiple of them
 SCORES = 2**18  # of a block: a few such float32 arrays fit on chip
 PADDED = -2  # group of padded positions; `masks.PADDING` is -1
 BRANCHES = 8  # lengths of keys of a kernel, at most
+SCHEDULE = 'schedule'  # of a kernel's metadata, for lmx/compilation/bundles.py
 
 
 class Plan(NamedTuple):
@@ -145,8 +147,13 @@ def dropout_factors(rate: float, words: Any, head: Any, row_Q1: Array, columns: 
     columns: number of keys.
   """
   seed = words[0].astype(jnp.uint32), words[1].astype(jnp.uint32)
-  column_QS = jax.lax.broadcasted_iota(jnp.int32, (row_Q1.shape[0], columns), 1).astype(jnp.uint32)
-  keep_QS = dropout.mask_of_columns(seed, rate, (head + row_Q1).astype(jnp.uint32), column_QS)
+  start_Q1, stride_Q1 = dropout.progression(seed, (head + row_Q1).astype(jnp.uint32))
+  lane_QL = jax.lax.broadcasted_iota(jnp.int32, (row_Q1.shape[0], LANES), 1).astype(jnp.uint32)
+  terms = [start_Q1 + stride_Q1 * lane_QL]
+  step_QL = jnp.broadcast_to(stride_Q1 * jnp.uint32(LANES), lane_QL.shape)
+  for _ in range(columns // LANES - 1):  # an addition instead of a product
+    terms.append(terms[-1] + step_QL)
+  keep_QS = jnp.concatenate([dropout.is_kept(term, rate) for term in terms], axis=1)
   return jnp.where(keep_QS, 1.0 / (1.0 - rate), 0.0)
 
 
@@ -175,6 +182,8 @@ def _call(
   """Run a kernel over rows, heads and query blocks; key gradients are summed over the query blocks."""
   (B, H, K, T), S = arrays[0].shape, arrays[1].shape[3]
   block = max(n for n in range(LANES, T + 1, LANES) if T % n == 0 and (n * S <= SCORES or n == LANES))
+  of_block = ends(plan, block, T // block, S)
+  shares = [of_block.count(end) / len(of_block) for end in dict.fromkeys(of_block)]
   queries = pl.BlockSpec((1, 1, K, block), lambda b, h, i: (b, h, 0, i))
   keys = pl.BlockSpec((1, 1, K, S), lambda b, h, i: (b, h, 0, 0))
   specs = [queries, keys, keys, queries]
@@ -195,7 +204,13 @@ def _call(
     compiler_params=pltpu.CompilerParams(dimension_semantics=('parallel', 'parallel', 'arbitrary')),
     interpret=plan.interpret,
     name=name,
+    metadata=schedule(B * H * len(of_block), shares if len(shares) > 1 else ()),
   )(*inputs, *arrays)
+
+
+def schedule(steps: int, shares: Sequence[float] = ()) -> dict[str, str]:
+  """Return the metadata of a kernel: steps of its grid, and the share of them in which each of its branches runs."""
+  return {SCHEDULE: json.dumps([steps, *shares])}
 
 
 def ends(plan: Plan, block: int, blocks: int, keys: int) -> list[int]:
@@ -211,8 +226,7 @@ def ends(plan: Plan, block: int, blocks: int, keys: int) -> list[int]:
 
 def _of_visible_keys(plan: Plan, queries: int, keys: int, run: Callable[[int], None]) -> None:
   """Call `run` with the number of keys that the program's block of queries attends to; later ones are masked."""
-  blocks = -(-plan.length // queries)
-  of_block = ends(plan, queries, blocks, keys)
+  of_block = ends(plan, queries, blocks := -(-plan.length // queries), keys)
   i = pl.program_id(2)
   for end in dict.fromkeys(of_block):
     first, count = of_block.index(end), of_block.count(end)

@@ -1,0 +1,94 @@
+"""Cycles of Pallas kernels, which XLA does not estimate: the bundles that libtpu schedules for them.
+
+A TPU core issues a bundle of instructions per cycle. libtpu writes the bundles of each kernel while it compiles, if
+`flags` are set before it is loaded. A kernel consists of instructions before its loop over the grid and of the loop's
+body, in which predicated regions are skipped. A kernel of lmx declares in its metadata how often the grid loop runs,
+and in what share of its steps each branch runs (`row_attention.schedule`). Waits for memory transfers are not in the
+count.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from lmx.compilation import hlo
+from lmx.kernels.row_attention import SCHEDULE
+
+_LINE = re.compile(r'^\s*(0x[0-9a-f]+|0)\s+(?:[A-Z]{2}\s*)?:\s*((?:> ?)*)\s*\{(.*)$')
+_STARTS = re.compile(r'(?:Start(?:/End empty)?|End empty|empty) region (\d+)')
+_BRANCH = re.compile(r'sbr\.rel \([^)]*\) target = \$region(\d+)')
+_DUMP = '-final_bundles.txt'
+
+
+class Bundles(NamedTuple):
+  """Scheduled bundles of a kernel.
+
+  Attributes:
+    before: bundles outside the loop over the grid.
+    body: bundles of the loop.
+    regions: bundles of the predicated regions of the loop that contain no others, in order.
+  """
+
+  before: int
+  body: int
+  regions: tuple[int, ...]
+
+  def cycles(self, steps: int, shares: Sequence[float]) -> float:
+    """Return the cycles of a call.
+
+    Args:
+      steps: steps of the grid.
+      shares: share of the steps in which each branch runs; the branches are the largest regions.
+    """
+    branches = sorted(self.regions, reverse=True)[: len(shares)]
+    in_order = [size for size in self.regions if size in branches][: len(shares)]
+    skipped = sum(size * (1 - share) for size, share in zip(in_order, shares, strict=False))
+    return self.before + steps * (self.body - skipped)
+
+
+def flags(folder: str) -> str:
+  """Return the flags for the environment variable LIBTPU_INIT_ARGS that write the bundles into a folder."""
+  dump = f'--xla_jf_dump_to={folder} --xla_jf_dump_llo_text=true --xla_jf_dump_llo_pass_label_regex=.*final_bundles.*'
+  return f'{os.environ.get("LIBTPU_INIT_ARGS", "")} {dump}'.strip()
+
+
+def read(folder: str) -> dict[str, Bundles]:
+  """Return the bundles of each instruction of the program whose compilation wrote into a folder, by name."""
+  found = {}
+  for path in sorted(glob.glob(f'{glob.escape(folder)}/*{_DUMP}')):
+    name = re.fullmatch(rf'\d+-(.*)-\d+{re.escape(_DUMP)}', os.path.basename(path))
+    if name:
+      with open(path, encoding='utf-8', errors='replace') as file:
+        found[name.group(1)] = parse(file.read())
+  return found
+
+
+def parse(text: str) -> Bundles:
+  """Return the bundles of a kernel from libtpu's text."""
+  starts: dict[str, int] = {}
+  branches: list[tuple[int, str]] = []
+  depths: list[int] = []
+  for line in text.splitlines():
+    if match := _LINE.match(line):
+      address = len(depths)
+      depths.append(match.group(2).count('>'))
+      for region in _STARTS.findall(match.group(3)):
+        starts.setdefault(region, address)
+      branches += [(address, region) for region in _BRANCH.findall(match.group(3))]
+  body = sum(depth > 0 for depth in depths)
+  spans = [(at, starts[region]) for at, region in branches if starts.get(region, at) > at and depths[at]]
+  inner = [(at, end) for at, end in spans if not any(at < other and until <= end for other, until in spans)]
+  return Bundles(len(depths) - body, body, tuple(end - at - 1 for at, end in sorted(inner)))
+
+
+def cycles(kernel: hlo.Kernel, found: Mapping[str, Bundles]) -> float:
+  """Return the cycles of one call of a kernel, 0 if its bundles or its schedule are not known."""
+  if kernel.name not in found or SCHEDULE not in kernel.metadata:
+    return 0.0
+  steps, *shares = json.loads(kernel.metadata[SCHEDULE])
+  return found[kernel.name].cycles(steps, shares)

@@ -1,0 +1,68 @@
+"""Bundles of Pallas kernels: libtpu's text, and the cycles of a call."""
+
+from __future__ import annotations
+
+import pytest
+
+from lmx.compilation import bundles, hlo
+from lmx.kernels import row_attention
+
+# A kernel as libtpu writes it: 2 bundles, then a loop of 12, whose body has a region of 3 and one of 2 bundles within a
+# region that holds the whole body.
+TEXT = """
+LB: loop body
+   0x0   :  { %0 = smov 0 } /* Start region 1 */
+   0x1   :  { %1 = smov 0 }
+   0x2 LB: > { %2 = sadd 1 }
+   0x3   : > { %3 = sbr.rel (%p0) target = $region9 }
+   0x4   : > { %4 = sbr.rel (%p1) target = $region5 }
+   0x5   : > { %5 = vld }
+   0x6   : > { %6 = vld }
+   0x7   : > { %7 = vst } /* End region 4 */
+   0x8 PF: > { %8 = vld } /* Start/End empty region 5 :: Start region 6 */
+   0x9   : > { %9 = sbr.rel (%p2) target = $region7 }
+   0xa   : > { %10 = vld }
+   0xb   : > { %11 = vst }
+   0xc PF: > { %12 = sadd 1 } /* Start region 7 */
+   0xd PF: > { %13 = sbr.rel (!%p3) target = $region2 } /* Start region 9 :: End region 2 */
+"""
+
+
+def kernel(name, *schedule):
+  metadata = row_attention.schedule(*schedule) if schedule else {}
+  return hlo.Kernel(name, 1, f'jit(f)/{name}/pallas_call', ((1, 1, 64, 256),), metadata)
+
+
+def test_regions_are_those_within_the_loop():
+  assert bundles.parse(TEXT) == bundles.Bundles(before=2, body=12, regions=(3, 2))
+
+
+def test_cycles_count_each_branch_in_the_steps_that_run_it(tmp_path):
+  (tmp_path / '1790-kernel.2-03-final_bundles.txt').write_text(TEXT)
+  (tmp_path / '1790-kernel.2-02-schedule-analysis_final_bundles.txt').write_text('')
+  found = bundles.read(str(tmp_path))
+  assert list(found) == ['kernel.2']
+  count = lambda *schedule: bundles.cycles(kernel('kernel.2', *schedule), found)
+  assert count(10) == 2 + 10 * 12
+  assert count(10, [0.5, 0.25]) == 2 + 10 * (12 - 1.5 - 1.5)
+  assert count(10, [0.5]) == 2 + 10 * (12 - 1.5)
+  assert count() == bundles.cycles(kernel('another', 10), found) == 0
+
+
+def test_dump_is_added_to_the_flags_that_are_set(monkeypatch):
+  monkeypatch.setenv('LIBTPU_INIT_ARGS', '--one')
+  assert bundles.flags('/there').startswith('--one --xla_jf_dump_to=/there ')
+
+
+@pytest.mark.parametrize(('length', 'ends'), [(1024, [256, 512, 768, 1024]), (256, [256])])
+def test_keys_end_at_the_last_that_a_block_attends_to(length, ends):
+  plan = row_attention.Plan(True, None, 0.0, 1, length, False)
+  assert row_attention.ends(plan, 256, length // 256, length) == ends
+  assert row_attention.ends(plan._replace(causal=False), 256, length // 256, length) == [length] * (length // 256)
+
+
+def test_a_kernel_has_few_branches():
+  plan = row_attention.Plan(True, None, 0.0, 1, 4096, False)
+  of_block = row_attention.ends(plan, 128, 32, 4096)
+  assert len(set(of_block)) == row_attention.BRANCHES
+  assert all(end >= 128 * (i + 1) for i, end in enumerate(of_block))
