@@ -19,6 +19,7 @@ from typing import NamedTuple
 from lmx.compilation import hlo
 from lmx.kernels.row_attention import SCHEDULE
 
+GUARD = 0.75  # share of the loop's body from which a region guards all of it
 _LINE = re.compile(r'^\s*(0x[0-9a-f]+|0)\s+(?:[A-Z]{2}\s*)?:\s*((?:> ?)*)\s*\{(.*)$')
 _STARTS = re.compile(r'(?:Start(?:/End empty)?|End empty|empty) region (\d+)')
 _BRANCH = re.compile(r'sbr\.rel \([^)]*\) target = \$region(\d+)')
@@ -31,7 +32,7 @@ class Bundles(NamedTuple):
   Attributes:
     before: bundles outside the loop over the grid.
     body: bundles of the loop.
-    regions: bundles of the predicated regions of the loop that contain no others, in order.
+    regions: bundles of the outermost predicated regions of the loop, in order, without one that guards the whole body.
   """
 
   before: int
@@ -82,8 +83,9 @@ def parse(text: str) -> Bundles:
       branches += [(address, region) for region in _BRANCH.findall(match.group(3))]
   body = sum(depth > 0 for depth in depths)
   spans = [(at, starts[region]) for at, region in branches if starts.get(region, at) > at and depths[at]]
-  inner = [(at, end) for at, end in spans if not any(at < other and until <= end for other, until in spans)]
-  return Bundles(len(depths) - body, body, tuple(end - at - 1 for at, end in sorted(inner)))
+  spans = [(at, end) for at, end in spans if end - at < GUARD * body]
+  outer = [(at, end) for at, end in spans if not any(other < at and end <= until for other, until in spans)]
+  return Bundles(len(depths) - body, body, tuple(end - at - 1 for at, end in sorted(outer)))
 
 
 def cycles(kernel: hlo.Kernel, found: Mapping[str, Bundles]) -> float:

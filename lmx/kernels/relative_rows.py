@@ -23,7 +23,16 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from lmx.kernels.row_attention import LANES, dot, dropout_factors, schedule, sharded
+from lmx.kernels.row_attention import (
+  LANES,
+  dot,
+  dropout_factors,
+  ends,
+  over_visible,
+  schedule,
+  sharded,
+  shares,
+)
 from lmx.kernels.visible import at_positions
 from lmx.ops import dropout
 from lmx.ops.visible import HIDDEN, MASKED, Segments, Visible
@@ -34,6 +43,8 @@ class Plan(NamedTuple):
   """Compile-time constants.
 
   Attributes:
+    memory: keys before the first query if a query sees no key after its own, whose scores are then not computed; else
+      None.
     segments: there are segment scores.
     blocks: number of blocks of the T positions.
     queries: number of queries, X, without padding of the last block.
@@ -44,6 +55,7 @@ class Plan(NamedTuple):
     interpret: run on any platform, slowly.
   """
 
+  memory: int | None
   segments: bool
   blocks: int
   queries: int
@@ -81,6 +93,7 @@ def attention(
   rate: float,
   key: Array | None,
   *,
+  causal: bool = False,
   interpret: bool = False,
 ) -> Array:
   """Return the attention of T queries, the last of which is at the last key, and of P further ones: (B, X, H, K).
@@ -96,6 +109,7 @@ def attention(
     positions_BP: positions of the last P queries, or None.
     rate: dropout rate of the probabilities.
     key: PRNG key of dropout, or None.
+    causal: key s is at position s, and a query sees none after it.
     interpret: run on any platform, slowly.
   """
   (B, X, H, _), S = q_BXHK.shape, k_BSHK.shape[1]
@@ -124,7 +138,8 @@ def attention(
   of_keys = lambda x_BS, padding: jnp.pad(of_rows(x_BS), ((0, 0), (0, s_more)), constant_values=padding)
   keys_B2S = jnp.stack([of_keys(visible.order_BS, HIDDEN), of_keys(key_segment_BS, 0)], axis=1)
   seed_2 = dropout.seed(key) if key is not None and rate else jnp.zeros(2, jnp.uint32)
-  plan = Plan(segments is not None, (T + t_more) // LANES, X + t_more, positions_BP is not None, rate, H, X, interpret)
+  memory, blocks, placed = S - T if causal else None, (T + t_more) // LANES, positions_BP is not None
+  plan = Plan(memory, segments is not None, blocks, X + t_more, placed, rate, H, X, interpret)
   attend = lambda arrays, words, *integers: _attention(plan, arrays, Integers(words, *integers))
   o_BHKX = sharded(attend, arrays, (queries_BX6, keys_B2S), jax.lax.bitcast_convert_type(seed_2, jnp.int32))
   o_BXHK = o_BHKX.transpose(0, 3, 1, 2)
@@ -200,8 +215,15 @@ def _call(
     compiler_params=pltpu.CompilerParams(dimension_semantics=('parallel', 'arbitrary', 'arbitrary')),
     interpret=plan.interpret,
     name=name,
-    metadata=schedule(H * B * _steps(n, X)),
+    metadata=schedule(H * B * _steps(n, X), shares(_ends(plan, S))),
   )(*integers, *arrays)
+
+
+def _ends(plan: Plan, keys: int) -> list[int]:
+  """Return the number of keys that each block of positions attends to."""
+  if plan.memory is None:
+    return [keys] * plan.blocks
+  return ends([plan.memory + LANES * (i + 1) for i in range(plan.blocks)], keys, LANES)
 
 
 class _Block(NamedTuple):
@@ -211,7 +233,7 @@ class _Block(NamedTuple):
     queries: scaled queries of content, position and segment scores.
     at_QQ: which query (row) is at which position (column); None where all are in their places.
     placed_QQ: the same for the first of several queries at a position, which is computed for all.
-    is_first: this is the first block of positions that the queries pass.
+    is_first: this is the first block of positions that the queries pass; None where all are in their places.
     p_QS: probabilities.
     factor_QS: their factors of dropout, or None.
     distances: slice of the distances that the block meets.
@@ -221,21 +243,21 @@ class _Block(NamedTuple):
   queries: list[Array]
   at_QQ: Array | None
   placed_QQ: Array | None
-  is_first: Array
+  is_first: Array | None
   p_QS: Array
   factor_QS: Array | None
   distances: Any
   other_QS: Array
 
 
-def _block(plan: Plan, words: Any, queries: Any, keys: Any, arrays: Any) -> _Block:
+def _block(plan: Plan, program: tuple[Array, ...], words: Any, queries: Any, keys: Any, arrays: Any, S: int) -> _Block:  # noqa: N803
+  """Compute the probabilities of a block of queries, of the first S keys."""
   q, k, _, r, biases, *e = arrays
-  (K, Q), S, R = q.shape[2:], k.shape[3], r.shape[3]
-  step = pl.program_id(2)
+  (K, Q), R = q.shape[2:], r.shape[3]
+  head, row, step = program
   i = jax.lax.rem(step, plan.blocks)
   integers_Q6 = queries[0]
-  at_QQ = placed_QQ = None
-  is_first = step >= 0
+  at_QQ = placed_QQ = is_first = None
   if plan.placed:  # a block of T positions is at its own positions
     is_first = (step < plan.blocks) | (i == 0)
     is_query_Q1 = jax.lax.broadcasted_iota(jnp.int32, (Q, 1), 0) < _known(plan, Q)
@@ -247,11 +269,11 @@ def _block(plan: Plan, words: Any, queries: Any, keys: Any, arrays: Any) -> _Blo
   content_KQ, position_KQ, *segment = scaled = [
     ((q_KQ + biases[0, :, n : n + 1].astype(q.dtype)) * K**-0.5).astype(q.dtype) for n in range(biases.shape[2])
   ]
-  distances = pl.ds(pl.multiple_of(R - S - Q * (i + 1), Q), S + Q)
+  distances = pl.ds(pl.multiple_of(R - k.shape[3] - Q * (i + 1), Q), S + Q)
   b_QW = dot(position_KQ, r[0, 0, :, distances], (0, 0))
-  a_QS = dot(content_KQ, k[0, 0], (0, 0)) + pltpu.roll(b_QW, S + 1, 1, stride=1, stride_axis=0)[:, :S]
+  a_QS = dot(content_KQ, k[0, 0, :, :S], (0, 0)) + pltpu.roll(b_QW, S + 1, 1, stride=1, stride_axis=0)[:, :S]
   first_Q1, last_Q1, segment_Q1, row_Q1 = (integers_Q6[:, n : n + 1] for n in range(4))
-  order_1S, segment_1S = keys[0, :1], keys[0, 1:]
+  order_1S, segment_1S = keys[0, :1, :S], keys[0, 1:, :S]
   other_QS = segment_Q1 != segment_1S
   if plan.segments:
     c_Q2 = dot(segment[0], e[0][0].astype(q.dtype), (0, 0))
@@ -262,17 +284,23 @@ def _block(plan: Plan, words: Any, queries: Any, keys: Any, arrays: Any) -> _Blo
   p_QS *= jnp.where(m_Q1 == MASKED, 0.0, 1.0 / jnp.sum(p_QS, axis=1, keepdims=True))
   factor_QS = None
   if plan.rate:
-    head = (words[2] + pl.program_id(1)) * plan.heads + words[3] + pl.program_id(0)
-    factor_QS = dropout_factors(plan.rate, words, head * plan.rows, row_Q1, S)
+    number = (words[2] + row) * plan.heads + words[3] + head
+    factor_QS = dropout_factors(plan.rate, words, number * plan.rows, row_Q1, S)
   return _Block(scaled, at_QQ, placed_QQ, is_first, p_QS, factor_QS, distances, other_QS)
 
 
 def _forward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs: Any) -> None:
   del rows
   *arrays, o = refs
-  block, v = _block(plan, words, queries, keys, arrays), arrays[2]
-  p_QS = block.p_QS if block.factor_QS is None else block.p_QS * block.factor_QS
-  _write(block, o, _back(dot(v[0, 0], p_QS.astype(v.dtype), (1, 1)).astype(o.dtype), block.at_QQ))
+  v, program = arrays[2], tuple(pl.program_id(axis) for axis in range(3))
+
+  def run(S: int) -> None:  # noqa: N803
+    block = _block(plan, program, words, queries, keys, arrays, S)
+    p_QS = block.p_QS if block.factor_QS is None else block.p_QS * block.factor_QS
+    o_KQ = dot(v[0, 0, :, :S], p_QS.astype(v.dtype), (1, 1)).astype(o.dtype)
+    _write(block, o, _back(o_KQ, block.at_QQ))
+
+  over_visible(_ends(plan, v.shape[3]), program[2], run)
 
 
 def _known(plan: Plan, Q: int) -> Array:  # noqa: N803
@@ -301,7 +329,10 @@ def _back(x_KQ: Array, at_QQ: Array | None) -> Array:
 
 
 def _write(block: _Block, output: Any, x_KQ: Array) -> None:
-  """Write the queries' values, some of which are in each position block."""
+  """Write the queries' values, of which each position block has some if queries are at given positions."""
+  if block.is_first is None:
+    output[0, 0] = x_KQ
+    return
 
   @pl.when(block.is_first)
   def begin() -> None:
@@ -318,15 +349,9 @@ def _backward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs:
   arrays, do, gradients, (total_dk, total_dv) = refs[:n], refs[n], refs[n + 1 : -2], refs[-2:]
   q, k, v, r, _, *e = arrays
   dq, dk, dv, dr, dbiases, *de = gradients
-  row, i = pl.program_id(1), pl.program_id(2)
-  block = _block(plan, words, queries, keys, arrays)
-  content_KQ, position_KQ, *segment = block.queries
-  dropped_QS = block.p_QS
-  do_KQ = _place(plan, do[0, 0], block.at_QQ)
-  dp_QS = dot(do_KQ, v[0, 0], (0, 0))
-  if block.factor_QS is not None:
-    dropped_QS, dp_QS = dropped_QS * block.factor_QS, dp_QS * block.factor_QS
-  ds_QS = block.p_QS * (dp_QS - jnp.sum(block.p_QS * dp_QS, axis=1, keepdims=True))
+  program = tuple(pl.program_id(axis) for axis in range(3))
+  _, row, i = program
+  (K, Q), dtype = q.shape[2:], q.dtype
   for begins, sums in (
     (i == 0, (total_dk, total_dv)),
     ((i == 0) & (jax.lax.rem(row, rows) == 0), (dr,)),
@@ -338,31 +363,40 @@ def _backward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs:
       for total in sums:
         total[...] = jnp.zeros_like(total)
 
-  (K, Q), dtype = q.shape[2:], q.dtype
-  of_queries = []  # gradients of the scaled queries
-  if plan.segments:
-    other_Q1 = jnp.sum(jnp.where(block.other_QS, ds_QS, 0.0), axis=1, keepdims=True)
-    same_Q1 = jnp.sum(ds_QS, axis=1, keepdims=True) - other_Q1
-    is_other_Q2 = jax.lax.broadcasted_iota(jnp.int32, (Q, 2), 1) == 1
-    ds_Q2 = jnp.where(is_other_Q2, other_Q1, same_Q1).astype(dtype)
-    of_queries = [dot(e[0][0].astype(dtype), ds_Q2, (1, 1))]
-    de[0][0] += dot(segment[0], ds_Q2, (1, 0))
-  ds_QS = ds_QS.astype(dtype)
-  total_dk[...] += dot(content_KQ, ds_QS, (1, 0))
-  total_dv[...] += dot(do_KQ, dropped_QS.astype(dtype), (1, 0))
+  def run(S: int) -> None:  # noqa: N803
+    block = _block(plan, program, words, queries, keys, arrays, S)
+    content_KQ, position_KQ, *segment = block.queries
+    dropped_QS = block.p_QS
+    do_KQ = _place(plan, do[0, 0], block.at_QQ)
+    dp_QS = dot(do_KQ, v[0, 0, :, :S], (0, 0))
+    if block.factor_QS is not None:
+      dropped_QS, dp_QS = dropped_QS * block.factor_QS, dp_QS * block.factor_QS
+    ds_QS = block.p_QS * (dp_QS - jnp.sum(block.p_QS * dp_QS, axis=1, keepdims=True))
+    of_queries = []  # gradients of the scaled queries
+    if plan.segments:
+      other_Q1 = jnp.sum(jnp.where(block.other_QS, ds_QS, 0.0), axis=1, keepdims=True)
+      same_Q1 = jnp.sum(ds_QS, axis=1, keepdims=True) - other_Q1
+      is_other_Q2 = jax.lax.broadcasted_iota(jnp.int32, (Q, 2), 1) == 1
+      ds_Q2 = jnp.where(is_other_Q2, other_Q1, same_Q1).astype(dtype)
+      of_queries = [dot(e[0][0].astype(dtype), ds_Q2, (1, 1))]
+      de[0][0] += dot(segment[0], ds_Q2, (1, 0))
+    ds_QS = ds_QS.astype(dtype)
+    total_dk[:, :S] += dot(content_KQ, ds_QS, (1, 0))
+    total_dv[:, :S] += dot(do_KQ, dropped_QS.astype(dtype), (1, 0))
+    row_QQ, column_QQ = (jax.lax.broadcasted_iota(jnp.int32, (Q, Q), axis) for axis in (0, 1))
+    reverse_QQ = (row_QQ + column_QQ == Q - 1).astype(dtype)
+    reverse = lambda x_KQ: dot(x_KQ.astype(dtype), reverse_QQ, (1, 0))
+    back_QW = jnp.pad(dot(reverse_QQ, ds_QS, (1, 0)), ((0, 0), (0, Q)))
+    back_QW = pltpu.roll(back_QW, 0, 1, stride=1, stride_axis=0).astype(dtype)
+    dr[0, 0, :, block.distances] += dot(reverse(position_KQ).astype(dtype), back_QW, (1, 0))
+    of_position_KQ = reverse(dot(r[0, 0, :, block.distances], back_QW, (1, 1)))
+    of_queries = [dot(k[0, 0, :, :S], ds_QS, (1, 1)), of_position_KQ, *of_queries]
+    _write(block, dq, _back((sum(of_queries) * K**-0.5).astype(dtype), block.placed_QQ))
+    for n, dq_KQ in enumerate(of_queries):
+      dbiases[0, :, n : n + 1] += jnp.sum(dq_KQ, axis=1, keepdims=True) * K**-0.5
+
+  over_visible(_ends(plan, k.shape[3]), i, run)
 
   @pl.when(i == pl.num_programs(2) - 1)
   def end() -> None:
     dk[0, 0], dv[0, 0] = total_dk[...].astype(dtype), total_dv[...].astype(dtype)
-
-  row_QQ, column_QQ = (jax.lax.broadcasted_iota(jnp.int32, (Q, Q), axis) for axis in (0, 1))
-  reverse_QQ = (row_QQ + column_QQ == Q - 1).astype(dtype)
-  reverse = lambda x_KQ: dot(x_KQ.astype(dtype), reverse_QQ, (1, 0))
-  back_QW = jnp.pad(dot(reverse_QQ, ds_QS, (1, 0)), ((0, 0), (0, Q)))
-  back_QW = pltpu.roll(back_QW, 0, 1, stride=1, stride_axis=0).astype(dtype)
-  dr[0, 0, :, block.distances] += dot(reverse(position_KQ).astype(dtype), back_QW, (1, 0))
-  of_position_KQ = reverse(dot(r[0, 0, :, block.distances], back_QW, (1, 1)))
-  of_queries = [dot(k[0, 0], ds_QS, (1, 1)), of_position_KQ, *of_queries]
-  _write(block, dq, _back((sum(of_queries) * K**-0.5).astype(dtype), block.placed_QQ))
-  for n, dq_KQ in enumerate(of_queries):
-    dbiases[0, :, n : n + 1] += jnp.sum(dq_KQ, axis=1, keepdims=True) * K**-0.5

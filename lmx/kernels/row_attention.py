@@ -147,13 +147,8 @@ def dropout_factors(rate: float, words: Any, head: Any, row_Q1: Array, columns: 
     columns: number of keys.
   """
   seed = words[0].astype(jnp.uint32), words[1].astype(jnp.uint32)
-  start_Q1, stride_Q1 = dropout.progression(seed, (head + row_Q1).astype(jnp.uint32))
-  lane_QL = jax.lax.broadcasted_iota(jnp.int32, (row_Q1.shape[0], LANES), 1).astype(jnp.uint32)
-  terms = [start_Q1 + stride_Q1 * lane_QL]
-  step_QL = jnp.broadcast_to(stride_Q1 * jnp.uint32(LANES), lane_QL.shape)
-  for _ in range(columns // LANES - 1):  # an addition instead of a product
-    terms.append(terms[-1] + step_QL)
-  keep_QS = jnp.concatenate([dropout.is_kept(term, rate) for term in terms], axis=1)
+  column_QS = jax.lax.broadcasted_iota(jnp.int32, (row_Q1.shape[0], columns), 1).astype(jnp.uint32)
+  keep_QS = dropout.mask_of_columns(seed, rate, (head + row_Q1).astype(jnp.uint32), column_QS)
   return jnp.where(keep_QS, 1.0 / (1.0 - rate), 0.0)
 
 
@@ -182,8 +177,7 @@ def _call(
   """Run a kernel over rows, heads and query blocks; key gradients are summed over the query blocks."""
   (B, H, K, T), S = arrays[0].shape, arrays[1].shape[3]
   block = max(n for n in range(LANES, T + 1, LANES) if T % n == 0 and (n * S <= SCORES or n == LANES))
-  of_block = ends(plan, block, T // block, S)
-  shares = [of_block.count(end) / len(of_block) for end in dict.fromkeys(of_block)]
+  of_block = _ends(plan, block, S)
   queries = pl.BlockSpec((1, 1, K, block), lambda b, h, i: (b, h, 0, i))
   keys = pl.BlockSpec((1, 1, K, S), lambda b, h, i: (b, h, 0, 0))
   specs = [queries, keys, keys, queries]
@@ -204,7 +198,7 @@ def _call(
     compiler_params=pltpu.CompilerParams(dimension_semantics=('parallel', 'parallel', 'arbitrary')),
     interpret=plan.interpret,
     name=name,
-    metadata=schedule(B * H * len(of_block), shares if len(shares) > 1 else ()),
+    metadata=schedule(B * H * len(of_block), shares(of_block)),
   )(*inputs, *arrays)
 
 
@@ -213,27 +207,40 @@ def schedule(steps: int, shares: Sequence[float] = ()) -> dict[str, str]:
   return {SCHEDULE: json.dumps([steps, *shares])}
 
 
-def ends(plan: Plan, block: int, blocks: int, keys: int) -> list[int]:
-  """Return for each block of queries the number of keys to compute, a multiple of LANES, of BRANCHES values at most."""
-  if not plan.causal:
-    return [keys] * blocks
-  step = -(-keys // (BRANCHES * LANES)) * LANES
-  seen = [block * (i + 1) for i in range(blocks)]
-  if plan.pattern is not None:
-    seen = [plan.pattern.keys(end) for end in seen]
+def shares(of_block: Sequence[int]) -> list[float]:
+  """Return the share of the blocks for which each branch of `over_visible` runs; [] without branches."""
+  counts = [of_block.count(end) / len(of_block) for end in dict.fromkeys(of_block)]
+  return counts if len(counts) > 1 else []
+
+
+def ends(seen: Sequence[int], keys: int, lanes: int) -> list[int]:
+  """Return for each block of queries the number of keys to compute, of BRANCHES values at most.
+
+  Args:
+    seen: for each block, the end of the keys that it attends to, in ascending order.
+    keys: number of keys, with padding.
+    lanes: the numbers are multiples of it.
+  """
+  step = -(-keys // (BRANCHES * lanes)) * lanes
   return [min(keys, -(-n // step) * step) for n in seen]
 
 
-def _of_visible_keys(plan: Plan, queries: int, keys: int, run: Callable[[int], None]) -> None:
-  """Call `run` with the number of keys that the program's block of queries attends to; later ones are masked."""
-  of_block = ends(plan, queries, blocks := -(-plan.length // queries), keys)
-  i = pl.program_id(2)
+def over_visible(of_block: Sequence[int], i: Array, run: Callable[[int], None]) -> None:
+  """Call `run` with the number of keys of block `i`, in a branch for each number; later keys are masked."""
   for end in dict.fromkeys(of_block):
     first, count = of_block.index(end), of_block.count(end)
-    if count == blocks:
+    if count == len(of_block):
       run(end)
     else:
       pl.when((i >= first) & (i < first + count))(functools.partial(run, end))
+
+
+def _ends(plan: Plan, block: int, keys: int) -> list[int]:
+  """Return `ends` of the blocks of queries."""
+  last = range(block, plan.length + block, block)
+  if not plan.causal:
+    return [keys] * len(last)
+  return ends(last if plan.pattern is None else [plan.pattern.keys(end) for end in last], keys, LANES)
 
 
 def dot(a: Array, b: Array, contracted: tuple[int, int]) -> Array:
@@ -273,7 +280,7 @@ def _forward(plan: Plan, words: Any, query_group: Any, key_group: Any, q: Any, k
     p_QS = p_QS if factor_QS is None else p_QS * factor_QS
     o[0, 0] = dot(v_KS, p_QS.astype(v.dtype), (1, 1)).astype(o.dtype)
 
-  _of_visible_keys(plan, q.shape[3], k.shape[3], run)
+  over_visible(_ends(plan, q.shape[3], k.shape[3]), program[2], run)
 
 
 def _backward(plan: Plan, words: Any, query_group: Any, key_group: Any, *refs: Any) -> None:
@@ -296,4 +303,4 @@ def _backward(plan: Plan, words: Any, query_group: Any, key_group: Any, *refs: A
     dk[0, 0, :, :S] += dot(q[0, 0], da_QS, (1, 0))
     dv[0, 0, :, :S] += dot(do[0, 0], dropped_QS.astype(do.dtype), (1, 0))
 
-  _of_visible_keys(plan, q.shape[3], k.shape[3], run)
+  over_visible(_ends(plan, q.shape[3], k.shape[3]), program[2], run)

@@ -63,19 +63,9 @@ def mask(seed_2: Array, rate: float, rows: Array, columns: Array) -> Array:
 
 def mask_of_columns(words: tuple[Array, Array], rate: float, rows: Array, columns: Array) -> Array:
   """Return `mask` of rows and columns that broadcast, such as (R, 1) and (R, S), from the two words of a seed."""
-  start, stride = progression(words, rows)
-  return is_kept(start + stride * columns, rate)
-
-
-def progression(words: tuple[Array, Array], rows: Array) -> tuple[Array, Array]:
-  """Return start and stride of rows: column j of a row is kept if `is_kept(start + stride * j, rate)`."""
   start = _mix(rows ^ words[0])
-  return start, _mix(start ^ words[1]) | jnp.uint32(1)
-
-
-def is_kept(x: Array, rate: float) -> Array:
-  """Return whether dropout keeps the elements of these terms of their rows' progressions."""
-  return _mix(x) >= jnp.uint32(min(round(rate * 2**32), 2**32 - 1))
+  stride = _mix(start ^ words[1]) | jnp.uint32(1)
+  return _mix(start + stride * columns) >= jnp.uint32(min(round(rate * 2**32), 2**32 - 1))
 
 
 def _mix(x: Array) -> Array:

@@ -56,13 +56,10 @@ def test_dump_is_added_to_the_flags_that_are_set(monkeypatch):
 
 @pytest.mark.parametrize(('length', 'ends'), [(1024, [256, 512, 768, 1024]), (256, [256])])
 def test_keys_end_at_the_last_that_a_block_attends_to(length, ends):
-  plan = row_attention.Plan(True, None, 0.0, 1, length, False)
-  assert row_attention.ends(plan, 256, length // 256, length) == ends
-  assert row_attention.ends(plan._replace(causal=False), 256, length // 256, length) == [length] * (length // 256)
+  assert row_attention.ends(range(256, length + 256, 256), length, row_attention.LANES) == ends
 
 
 def test_a_kernel_has_few_branches():
-  plan = row_attention.Plan(True, None, 0.0, 1, 4096, False)
-  of_block = row_attention.ends(plan, 128, 32, 4096)
+  of_block = row_attention.ends(range(128, 4096 + 128, 128), 4096, row_attention.LANES)
   assert len(set(of_block)) == row_attention.BRANCHES
   assert all(end >= 128 * (i + 1) for i, end in enumerate(of_block))
