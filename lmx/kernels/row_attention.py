@@ -178,6 +178,7 @@ def _call(
   (B, H, K, T), S = arrays[0].shape, arrays[1].shape[3]
   block = max(n for n in range(LANES, T + 1, LANES) if T % n == 0 and (n * S <= SCORES or n == LANES))
   of_block = _ends(plan, block, S)
+  begins = [1 / len(of_block)] if name == BACKWARD else []  # key gradients begin at 0
   queries = pl.BlockSpec((1, 1, K, block), lambda b, h, i: (b, h, 0, i))
   keys = pl.BlockSpec((1, 1, K, S), lambda b, h, i: (b, h, 0, 0))
   specs = [queries, keys, keys, queries]
@@ -198,7 +199,7 @@ def _call(
     compiler_params=pltpu.CompilerParams(dimension_semantics=('parallel', 'parallel', 'arbitrary')),
     interpret=plan.interpret,
     name=name,
-    metadata=schedule(B * H * len(of_block), shares(of_block)),
+    metadata=schedule(B * H * len(of_block), [*begins, *shares(of_block)]),
   )(*inputs, *arrays)
 
 
