@@ -14,7 +14,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lmx.compilation import hlo
 from lmx.kernels.row_attention import SCHEDULE
@@ -88,9 +88,19 @@ def parse(text: str) -> Bundles:
   return Bundles(len(depths) - body, body, tuple(end - at - 1 for at, end in sorted(outer)))
 
 
-def cycles(kernel: hlo.Kernel, found: Mapping[str, Bundles]) -> float:
-  """Return the cycles of one call of a kernel, 0 if its bundles or its schedule are not known."""
-  if kernel.name not in found or SCHEDULE not in kernel.metadata:
-    return 0.0
-  steps, *shares = json.loads(kernel.metadata[SCHEDULE])
-  return found[kernel.name].cycles(steps, shares)
+def cycles(kernels: Sequence[hlo.Kernel], found: Mapping[str, Bundles]) -> list[float]:
+  """Return the cycles of one call of each kernel, 0 if its bundles or its schedule are not known.
+
+  libtpu schedules equal calls of a kernel once, so a call without bundles has those of an equal one.
+  """
+  known: dict[tuple[Any, ...], float] = {}
+  for kernel in kernels:
+    if kernel.name in found and SCHEDULE in kernel.metadata:
+      steps, *shares = json.loads(kernel.metadata[SCHEDULE])
+      known.setdefault(_kind(kernel), found[kernel.name].cycles(steps, shares))
+  return [known.get(_kind(kernel), 0.0) for kernel in kernels]
+
+
+def _kind(kernel: hlo.Kernel) -> tuple[Any, ...]:
+  """Return what equal calls have in common."""
+  return kernel.op_name.removesuffix('/pallas_call').rpartition('/')[2], kernel.shapes, *kernel.metadata.items()

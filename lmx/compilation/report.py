@@ -89,7 +89,11 @@ def read(
   products = compiled.products()
   collectives = compiled.collectives(merged=not estimated)
   within, between = _split(collectives, slice_)
-  kernels = [Calls(one, _kernel_operations(one), bundles.cycles(one, scheduled or {})) for one in compiled.kernels()]
+  found = compiled.kernels()
+  kernels = [
+    Calls(one, _kernel_operations(one), cycles)
+    for one, cycles in zip(found, bundles.cycles(found, scheduled or {}), strict=True)
+  ]
   pallas = sum(one.call.count * one.operations for one in kernels)
   report: dict[str, Any] = {
     'program_flops_per_chip': sum(products.values()) + pallas,

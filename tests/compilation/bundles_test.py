@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from lmx.compilation import bundles, hlo
@@ -42,11 +44,19 @@ def test_cycles_count_each_branch_in_the_steps_that_run_it(tmp_path):
   (tmp_path / '1790-kernel.2-02-schedule-analysis_final_bundles.txt').write_text('')
   found = bundles.read(str(tmp_path))
   assert list(found) == ['kernel.2']
-  count = lambda *schedule: bundles.cycles(kernel('kernel.2', *schedule), found)
+  count = lambda *schedule: bundles.cycles([kernel('kernel.2', *schedule)], found)[0]
   assert count(10) == 2 + 10 * 12
   assert count(10, [0.5, 0.25]) == 2 + 10 * (12 - 1.5 - 1.5)
   assert count(10, [0.5]) == 2 + 10 * (12 - 1.5)
-  assert count() == bundles.cycles(kernel('another', 10), found) == 0
+  assert count() == bundles.cycles([kernel('another', 10)], found)[0] == 0
+
+
+def test_equal_calls_are_scheduled_once(tmp_path):
+  (tmp_path / '1790-kernel.2-03-final_bundles.txt').write_text(TEXT)
+  same = dataclasses.replace(kernel('kernel.3', 10), op_name='jit(f)/second/kernel.2/pallas_call')
+  other = dataclasses.replace(same, shapes=((1, 1, 64, 512),))
+  found = bundles.read(str(tmp_path))
+  assert bundles.cycles([other, same, kernel('kernel.2', 10)], found) == [0, 122, 122]
 
 
 def test_dump_is_added_to_the_flags_that_are_set(monkeypatch):
