@@ -179,7 +179,7 @@ def test_step_is_the_last_logged_or_saved_one_of_all(good, bad, capsys):
   assert 'stopped 17 of 1,200 ' in shown()
   (bad / 'config.json').write_text(json.dumps(CONFIG | {'train': {'steps': 0, 'epochs': 2.5}}))
   main.main(['runs', str(good.parent)])
-  assert 'stopped 17 1.5' in shown()  # a run of an earlier lmx, whose total only its data give
+  assert 'stopped 17 loss 1.5' in shown()  # a run of an earlier lmx, whose total only its data give
   (bad / 'progress.json').write_text('{"steps": 250}')
   main.main(['runs', str(good.parent)])
   assert ' 17 of 250 ' in shown()

@@ -296,7 +296,7 @@ def test_run_starts_from_the_file_and_needs_it_no_more(trained, tmp_path, capsys
   assert 'this run is finished' in capsys.readouterr().err
 
   assert command('train', [f'--workdir={tmp_path / "new"}'], options) == 2
-  assert f'lmx: data.vectors: got {tmp_path}/v.txt, which does not exist' in capsys.readouterr().err
+  assert f'lmx: data.vectors: got {tmp_path}/v.txt; there is no such file or folder' in capsys.readouterr().err
   with pytest.warns(UserWarning, match='data.vectors: got .*v.txt'):
     assert command('prepare', [], options) == 0
 
