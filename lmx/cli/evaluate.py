@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--split', default='', help='train, valid, test or another; without it test, or evaluation.split of --config'
   )
-  which.add_argument(parser, ('all', "; with --pairs also 'all', every checkpoint"))
+  which.add_argument(parser, 'all', "; with --pairs also 'all', every checkpoint")
   parser.add_argument('--no-baselines', action='store_true', help='do not evaluate the baselines')
   parser.add_argument('--cache', metavar='WINDOW,LAMBDA,THETA', help='also evaluate with a continuous cache')
   parser.add_argument(

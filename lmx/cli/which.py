@@ -13,13 +13,13 @@ HELP = (
 )
 
 
-def add_argument(parser: argparse.ArgumentParser, more: tuple[str, str] = ('', '')) -> None:
-  """Add the option; `more` is another name and the end of the help."""
+def add_argument(parser: argparse.ArgumentParser, also: str = '', about: str = '') -> None:
+  """Add the option; `also` is one more name that the command takes, and `about` the end of the help."""
 
   def checkpoint(text: str) -> str:
-    if text in (*NAMES, *filter(None, more[:1])) or re.fullmatch(r'(words:)?\d+', text):
+    if text in NAMES or text and text == also or re.fullmatch(r'(words:)?\d+', text):
       return text
     expected = f'{", ".join(NAMES)}, a step or words:N'
     raise argparse.ArgumentTypeError(f'got {text}; expected {expected}{nearest(text, NAMES)}')
 
-  parser.add_argument('--which', default='measured', type=checkpoint, help=f'{HELP}{more[1]}')
+  parser.add_argument('--which', default='measured', type=checkpoint, help=f'{HELP}{about}')

@@ -43,7 +43,7 @@ def check_exist(config: Mapping[str, Any]) -> None:
   keys = ('data.vectors', 'train.init_from', *['data.manual_dir'] * is_own)
   for key, value in _values(config).items():
     for text in _split(key, value) if key in keys and value else ():
-      elsewhere = text.startswith(storage.HUB) or '://' in text
+      elsewhere = storage.is_remote(text) or text.startswith(storage.HUB)
       if not (elsewhere or os.path.lexists(path := storage.expand(text)) or glob.glob(path)):
         raise InputError(f'{key}: got {text}; there is no such file or folder; check the path')
 

@@ -34,9 +34,14 @@ class Scheme(NamedTuple):
   names: tuple[str, ...]
 
 
+def marks_span(name: str) -> bool:
+  """Return True if a label is O, or B- or I- before a name."""
+  return name == 'O' or name[:2] in ('B-', 'I-') and len(name) > 2
+
+
 def is_scheme(names: Sequence[str]) -> bool:
   """Return True if the labels mark spans: O, and B- and I- before names."""
-  return 'O' in names and len(names) > 1 and all(n == 'O' or n[:2] in ('B-', 'I-') and len(n) > 2 for n in names)
+  return 'O' in names and len(names) > 1 and all(map(marks_span, names))
 
 
 def scheme(names: Sequence[str]) -> Scheme:

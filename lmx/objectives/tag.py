@@ -82,7 +82,7 @@ def resolve(cfg: Config, manifest: Any) -> Config:
     )
   if cfg.labels not in ((), names):
     raise InputError(f'objective.labels: got {", ".join(cfg.labels)}, but the data set has {", ".join(names)}')
-  odd = [name for name in names if name != 'O' and not (name[:2] in ('B-', 'I-') and len(name) > 2)]
+  odd = [name for name in names if not spans.marks_span(name)]
   if 'O' in names and odd and len(odd) < len(names) / 2:
     shown = ', '.join(odd[:5])
     note = 'labels mark spans but for these, so words are measured, not spans; correct them'
