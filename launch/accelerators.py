@@ -40,17 +40,23 @@ class Generation:
   runtime: str
 
 
+def _generation(name: str, whole: int, gke: str, runtime: str) -> Generation:
+  """Return a generation of `lmx.compilation.slices`, by its name there."""
+  chip = slices.CHIPS[name]
+  return Generation(chip.counted, _PLANE if len(chip.pod) == 2 else _CUBES, whole, chip.devices, gke, runtime)
+
+
 GENERATIONS = {
   'v2': Generation(2, dict.fromkeys((4, 16, 64, 128, 256), ''), 4, 2, '', 'tpu-ubuntu2204-base'),
   'v3': Generation(2, dict.fromkeys((4, 16, 32, 64, 128, 256, 512, 1024), ''), 4, 2, '', 'tpu-ubuntu2204-base'),
-  'v4': Generation(2, _CUBES, 4, 1, 'tpu-v4-podslice', 'tpu-ubuntu2204-base'),
-  'v5litepod': Generation(1, _PLANE, 8, 1, 'tpu-v5-lite-podslice', 'v2-alpha-tpuv5-lite'),
-  'v5p': Generation(2, _CUBES, 4, 1, 'tpu-v5p-slice', 'v2-alpha-tpuv5'),
-  'v6e': Generation(1, _PLANE, 8, 1, 'tpu-v6e-slice', 'v2-alpha-tpuv6e'),
-  'tpu7x': Generation(2, _CUBES, 4, 2, 'tpu7x', ''),
+  'v4': _generation('v4', 4, 'tpu-v4-podslice', 'tpu-ubuntu2204-base'),
+  'v5litepod': _generation('v5e', 8, 'tpu-v5-lite-podslice', 'v2-alpha-tpuv5-lite'),
+  'v5p': _generation('v5p', 4, 'tpu-v5p-slice', 'v2-alpha-tpuv5'),
+  'v6e': _generation('v6e', 8, 'tpu-v6e-slice', 'v2-alpha-tpuv6e'),
+  'tpu7x': _generation('tpu7x', 4, 'tpu7x', ''),
 }
 
-GPUS = {  # name without the number -> label of GKE, GPUs that a machine can have
+GPUS = {  # name without the number -> label of GKE, GPUs that a machine can have; names in `lmx.compilation.cards` too
   't4': ('nvidia-tesla-t4', (1, 2, 4)),
   'l4': ('nvidia-l4', (1, 2, 4, 8)),
   'a100-40gb': ('nvidia-tesla-a100', (1, 2, 4, 8)),

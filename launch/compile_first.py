@@ -1,4 +1,4 @@
-"""`--compile_first`: compile the training step for the slice, here, before the slice is rented (`lmx compile`)."""
+"""`--compile_first`: compile the training step for the machines, here, before they are rented (`lmx compile`)."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import sys
 from collections.abc import Sequence
 
 from launch import accelerators, command
+from lmx.compilation import cards
+from lmx.compilation.slices import GENERATIONS
 from lmx.errors import InputError
 from lmx.redaction import redact
 
-GENERATIONS = {'v4': 'v4', 'v5litepod': 'v5e', 'v5p': 'v5p', 'v6e': 'v6e'}  # Google's name -> name in lmx compile
 
-
-def compile_command(words: Sequence[str], slice_: accelerators.Slice, slices: int = 1) -> list[str]:
-  """Return the `lmx compile` of a training on a slice or several.
+def compile_command(words: Sequence[str], slice_: accelerators.Slice, number: int = 1) -> list[str]:
+  """Return the `lmx compile` of a training on TPU slices or on a machine with GPUs.
 
   Args:
     words: the lmx command to launch.
-    slice_: the slice.
-    slices: their number.
+    slice_: the slice or machine.
+    number: how many of it.
 
   Raises:
     InputError: the command trains nothing, or XLA does not compile for the accelerator.
@@ -28,24 +28,28 @@ def compile_command(words: Sequence[str], slice_: accelerators.Slice, slices: in
     raise InputError(
       f'--compile_first: got `lmx {" ".join(words[:1])}`; expected `lmx train`; leave --compile_first out'
     )
-  generation = GENERATIONS.get(slice_.name.rpartition('-')[0])
-  if generation is None:
-    known = ', '.join(GENERATIONS)
-    raise InputError(f'--compile_first: got {slice_.name}; expected a TPU of {known}; leave --compile_first out')
-  times = f'{slices}x' if slices > 1 else ''
-  return ['compile', f'--topology={times}{generation}:{slice_.topology}', *command.config_options(words[1:])]
+  name, times = slice_.name.rpartition('-')[0], f'{number}x' if number > 1 else ''
+  if name in GENERATIONS:
+    topology = f'{times}{GENERATIONS[name]}:{slice_.topology}'
+  elif name in cards.GOOGLE and number == 1:
+    topology = f'{cards.GOOGLE[name]}x{slice_.devices}'
+  else:
+    known = f'a TPU of {", ".join(GENERATIONS)} or one machine of {", ".join(cards.GOOGLE)}'
+    got = slice_.name if number == 1 else f'{number} of {slice_.name}'
+    raise InputError(f'--compile_first: got {got}; expected {known}; leave --compile_first out')
+  return ['compile', f'--topology={topology}', *command.config_options(words[1:])]
 
 
-def check(words: Sequence[str], slice_: accelerators.Slice, slices: int = 1, *, dry_run: bool) -> None:
-  """Compile the step of a training for a slice or several, or with `dry_run` print the command.
+def check(words: Sequence[str], slice_: accelerators.Slice, number: int = 1, *, dry_run: bool) -> None:
+  """Compile the step of a training for slices or a machine, or with `dry_run` print the command.
 
   Raises:
     InputError: the step does not compile or does not fit.
   """
-  words = compile_command(words, slice_, slices)
+  words = compile_command(words, slice_, number)
   command.write(f'lmx {redact(shlex.join(words))}')
   # Through this process, because the compilation would end if its own output were gone.
   if not dry_run and command.Runner().follow([sys.executable, *command.MODULE, *words]):
     raise InputError(
-      '--compile_first: the training step does not compile for the slice or does not fit; nothing was rented'
+      '--compile_first: the training step does not compile for the machines or does not fit; nothing was rented'
     )

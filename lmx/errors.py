@@ -57,10 +57,13 @@ class NonFiniteLoss(RuntimeError):
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:
   """Return `'; did you mean "x"?'` for the closest of `names`, or the whole list if none has that similarity."""
   names = sorted(names)
-  close = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
-  if close:
-    return f'; did you mean "{close[0]}"?'
-  return '; known: ' + ', '.join(names)
+  return suggest(name, names, cutoff) or '; known: ' + ', '.join(names)
+
+
+def suggest(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:
+  """Return `'; did you mean "x"?'` for the closest of `names`, or '' if none has that similarity."""
+  close = difflib.get_close_matches(name, sorted(names), n=1, cutoff=cutoff)
+  return f'; did you mean "{close[0]}"?' if close else ''
 
 
 def check_choice(where: str, value: Any, choices: Iterable[str]) -> None:

@@ -45,6 +45,7 @@ PEAKS = {
   'l4': (121e12, 60e12),
   'v100': (125e12, 15.7e12),  # float16
   't4': (65e12, 8.1e12),  # float16
+  'tpu7x': (2307e12 / 2, None),  # JAX has one device per core
   'tpu v6': (918e12, None),
   'tpu v5p': (459e12, None),
   'tpu v5 lite': (197e12, None),

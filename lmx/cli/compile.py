@@ -77,7 +77,7 @@ def _compile(args: argparse.Namespace, slice_: slices.Topology | cards.Server, d
 
   if not isinstance(slice_, cards.Server) and not args.partition:
     os.environ['LIBTPU_INIT_ARGS'] = bundles.flags(dump)  # before libtpu is loaded
-  if args.partition and slice_.chips == 1:
+  if args.partition and slice_.devices == 1:
     raise InputError('--partition: got one chip; expected several; omit --partition')
   config, devices = resolve.load(args.config, args.overrides), topology.devices(slice_)
   if config.parallel.mode == 'pmap' and (args.partition or len({d.process_index for d in devices}) > 1):

@@ -1,7 +1,8 @@
 """NVIDIA GPUs in one server, and their descriptions for compilation without them. Imports no JAX.
 
-Units, caches, bandwidths and peaks are from NVIDIA's white papers on the A100 (2020) and H100 (2022), SXM with 80 GB;
-memory is as CUDA reports it.
+Units, caches, bandwidths and peaks are from NVIDIA's white papers on the A100 (2020) and H100 (2022), SXM with 80 GB,
+and its data sheets of the H200 and the HGX B200 (2024). Multiprocessors, clock and cache of these two are also in XLA's
+descriptions (xla/backends/gpu/target_config/specs). Memory is as CUDA reports it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError, suggest
 
 COUNTS = (1, 2, 4, 8)  # cards of a server that NVLink connects
 RESERVED = 0.75  # share of the memory that JAX reserves unless XLA_PYTHON_CLIENT_MEM_FRACTION is set
@@ -31,6 +32,7 @@ class Card:
     memory: GiB.
     peak: dense bfloat16 FLOP/s.
     links: bytes per second to other cards, in one direction.
+    google: its names in Google Cloud.
   """
 
   kind: str
@@ -38,12 +40,13 @@ class Card:
   multiprocessors: int
   lanes: int
   shared: int
-  cache: int
+  cache: float
   clock: float
   bandwidth: float
   memory: float
   peak: float
   links: float
+  google: tuple[str, ...]
 
 
 CARDS = {
@@ -59,6 +62,35 @@ CARDS = {
     memory=79.1,
     peak=989e12,
     links=450e9,
+    google=('h100-80gb', 'h100-mega-80gb'),
+  ),
+  'h200': Card(
+    kind='NVIDIA H200',
+    capability='major: 9 feature_extension: ACCELERATED_FEATURES',
+    multiprocessors=132,
+    lanes=128,
+    shared=228,
+    cache=50,
+    clock=1.98e9,
+    bandwidth=4.8e12,
+    memory=139.8,
+    peak=989e12,
+    links=450e9,
+    google=('h200-141gb',),
+  ),
+  'b200': Card(
+    kind='NVIDIA B200',
+    capability='major: 10 feature_extension: ACCELERATED_FEATURES',
+    multiprocessors=148,
+    lanes=128,
+    shared=228,
+    cache=126.5,
+    clock=1.965e9,
+    bandwidth=7.7e12,
+    memory=178.4,
+    peak=2250e12,
+    links=900e9,
+    google=('b200',),
   ),
   'a100': Card(
     kind='NVIDIA A100-SXM4-80GB',
@@ -72,8 +104,10 @@ CARDS = {
     memory=79.2,
     peak=312e12,
     links=300e9,
+    google=('a100-80gb',),
   ),
 }
+GOOGLE = {name: key for key, card in CARDS.items() for name in card.google}  # Google's name -> key of CARDS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,22 +127,41 @@ class Server:
     """Its card."""
     return CARDS[self.name]
 
+  @property
+  def devices(self) -> int:
+    """Number of JAX devices."""
+    return self.chips
+
+  @property
+  def notes(self) -> list[str]:
+    """Notes on its names and devices: none."""
+    return []
+
   def __str__(self) -> str:
     return f'{self.name}x{self.chips}'
 
 
+def is_named(text: str) -> bool:
+  """Return True if a text begins with the name of a card."""
+  return text.startswith((*CARDS, *GOOGLE))
+
+
 def parse(text: str) -> Server:
-  """Read 'h100x8': name and number of cards.
+  """Read 'h100x8', name and number of cards, or Google's name of the server, 'h100-80gb-8'.
 
   Raises:
     InputError: an unknown name, or a number of cards that no server has.
   """
-  name, number = re.fullmatch(r'([a-z]*\d*)(.*)', text, re.DOTALL).groups()  # type: ignore[union-attr]
+  google, _, count = text.rpartition('-')
+  if google in GOOGLE:
+    name, number = GOOGLE[google], f'x{count}'
+  else:
+    name, number = re.fullmatch(r'([a-z]*\d*)(.*)', text, re.DOTALL).groups()  # type: ignore[union-attr]
   counts = {f'x{n}': n for n in COUNTS}
   if name not in CARDS or number not in counts:
     expected = f'one of {", ".join(CARDS)} and x1, x2, x4 or x8, such as h100x8'
-    closest = '' if name in CARDS else nearest(name, CARDS)
-    raise InputError(f'--topology: got "{text}"; expected {expected}{closest}')
+    suggestion = '' if name in CARDS else suggest(name, CARDS)
+    raise InputError(f'--topology: got "{text}"; expected {expected}{suggestion}')
   return Server(name, counts[number])
 
 
@@ -137,7 +190,7 @@ gpu_device_info {{
   clock_rate_ghz: {card.clock / 1e9:.4g}
   memory_bandwidth: {card.bandwidth:.0f}
   device_memory_size: {card.memory * 2**30:.0f}
-  l2_cache_size: {card.cache * 2**20}
+  l2_cache_size: {card.cache * 2**20:.0f}
   shared_memory_per_core: {card.shared * 2**10}
   shared_memory_per_block_optin: {(card.shared - 1) * 2**10}
   shared_memory_per_block: {48 * 2**10}

@@ -142,7 +142,7 @@ class Program:
         self.unknown_loops += trips is None
         inner = factor * (trips or 1)
       for attribute, called in _CALLED.findall(instruction.text):
-        if attribute == 'to_apply' and instruction.kind != 'call':  # the function of a reduction
+        if attribute == 'to_apply' and not instruction.kind.startswith('call'):  # the function of a reduction
           continue
         if instruction.kind == 'fusion':
           self.fused.add(called)

@@ -116,7 +116,7 @@ def read(
   if not (estimated and between):  # compiled, a collective over slices is several
     report['communicated'] = sum(one.total for one in collectives)
   if estimated:
-    report['estimate'] = _estimate(compiled, kernels, within, model_flops / slice_.chips, slice_.chip)
+    report['estimate'] = _estimate(compiled, kernels, within, model_flops / slice_.devices, slice_.chip)
   return report
 
 
@@ -134,9 +134,9 @@ def about(step: program.Step, slice_: slices.Topology | cards.Server) -> dict[st
     'microbatches': step.microbatches,
     'dtype': step.run.model.dtype,
     'parameters': step.parameters,
-    'model_flops_per_chip': step.model_flops / slice_.chips,
+    'model_flops_per_chip': step.model_flops / slice_.devices,
     'bound': bound.of_step(step),
-    'notes': list(step.notes),
+    'notes': [*step.notes, *slice_.notes],
   }
 
 
@@ -175,8 +175,8 @@ def _split(
   between = [one for one in collectives if one.is_between_slices]
   if isinstance(topology_, cards.Server) or topology_.slices == 1:
     return within, between
-  chips = topology_.chips // topology_.slices
-  everything = (tuple(range(topology_.chips)),)
+  chips = topology_.devices // topology_.slices
+  everything = (tuple(range(topology_.devices)),)
   inside = []
   for one in within:
     of_slices = [collections.Counter(device // chips for device in group) for group in one.groups or everything]

@@ -1,6 +1,8 @@
-"""TPU slices: their chips and layouts. Imports no JAX.
+"""TPU slices: their devices, layouts and names. Imports no JAX.
 
-A chip's peaks and bandwidths are from Google Cloud's pages; the clock is the peak over twice the multipliers.
+Peaks, memory and bandwidths are from Google Cloud's pages (cloud.google.com/tpu/docs/v4, v5e, v5p, v6e, tpu7x); the
+clock is the peak over twice the multipliers. lmx names a slice by its chips. Google's names of some generations count
+TensorCores instead: Google's v5p-128 has 64 chips.
 """
 
 from __future__ import annotations
@@ -10,12 +12,12 @@ import math
 import re
 
 from lmx.compilation import cards
-from lmx.errors import InputError, nearest
+from lmx.errors import InputError, suggest
 
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-  """A chip.
+  """A generation's chip; peak, memory and bandwidth are those of one JAX device.
 
   Attributes:
     peak: dense bfloat16 FLOP/s.
@@ -23,6 +25,9 @@ class Chip:
     clock: cycles a second.
     links: bytes a second to other chips, over all links.
     pod: chips of the largest slice along each axis.
+    google: Google's name of the generation.
+    counted: units of the number in Google's name per chip: 2 if the name counts TensorCores.
+    devices: JAX devices of a chip; 2 have half of its peak, memory and bandwidth each.
   """
 
   peak: float
@@ -30,14 +35,19 @@ class Chip:
   clock: float
   links: float
   pod: tuple[int, ...]
+  google: str
+  counted: int = 1
+  devices: int = 1
 
 
 CHIPS = {
-  'v4': Chip(275e12, 32, 1.05e9, 300e9, (16, 16, 16)),
-  'v5e': Chip(197e12, 16, 1.5e9, 200e9, (16, 16)),
-  'v5p': Chip(459e12, 95, 1.75e9, 600e9, (16, 20, 28)),
-  'v6e': Chip(918e12, 32, 1.75e9, 448e9, (16, 16)),
+  'v4': Chip(275e12, 32, 1.05e9, 300e9, (16, 16, 16), 'v4', counted=2),
+  'v5e': Chip(197e12, 16, 1.5e9, 200e9, (16, 16), 'v5litepod'),
+  'v5p': Chip(459e12, 95, 1.75e9, 600e9, (16, 20, 28), 'v5p', counted=2),
+  'v6e': Chip(918e12, 32, 1.75e9, 448e9, (16, 16), 'v6e'),
+  'tpu7x': Chip(2307e12 / 2, 96, 2.2e9, 600e9 / 2, (16, 24, 24), 'tpu7x', counted=2, devices=2),
 }
+GENERATIONS = {chip.google: name for name, chip in CHIPS.items()}  # Google's name -> lmx's
 MOST = 256  # slices of a run
 LAYOUTS: dict[int, dict[int, tuple[int, ...]]] = {  # chips -> layout, by the number of axes
   2: {1: (1, 1), 4: (2, 2), 8: (2, 4), 16: (4, 4), 32: (4, 8), 64: (8, 8), 128: (8, 16), 256: (16, 16)},
@@ -81,6 +91,26 @@ class Topology:
     """Number of chips of all slices."""
     return self.slices * math.prod(self.layout)
 
+  @property
+  def devices(self) -> int:
+    """Number of JAX devices of all slices."""
+    return self.chips * self.chip.devices
+
+  @property
+  def notes(self) -> list[str]:
+    """Notes on its names and devices."""
+    found = []
+    if self.chip.counted > 1:
+      found.append(f"Google's name of a slice, which counts TensorCores, is {self.google}")
+    if self.chip.devices > 1:
+      found.append(f'a chip has {self.chip.devices} devices; values per chip are those of one device')
+    return found
+
+  @property
+  def google(self) -> str:
+    """Google's name of one slice."""
+    return f'{self.chip.google}-{math.prod(self.layout) * self.chip.counted}'
+
   def __str__(self) -> str:
     name = f'{self.generation}-{math.prod(self.layout)} ({"x".join(map(str, self.layout))})'
     return name if self.slices == 1 else f'{self.slices} x {name}'
@@ -89,7 +119,7 @@ class Topology:
 def parse(text: str) -> Topology | cards.Server:
   """Read 'v5e-16' (generation and chips), 'v5p:4x4x4' (generation and layout), or an NVIDIA server, 'h100x8'.
 
-  '2xv5e-64' is two slices.
+  '2xv5e-64' is two slices. Google's names of a v5e ('v5litepod-16') and of servers ('h100-80gb-8') are read too.
 
   Raises:
     InputError: an unknown generation, or a number of slices or chips or a layout that there is not.
@@ -97,20 +127,22 @@ def parse(text: str) -> Topology | cards.Server:
   times = re.match(r'(\d+)x', text)
   name = text[times.end() :] if times else text
   got = f'--topology: got "{text}"; expected'
-  if name.startswith(tuple(cards.CARDS)):
+  if cards.is_named(name):
     if times:
       raise InputError(f'{got} one server of NVIDIA cards, such as {name}; leave {times.group()} out')
     return cards.parse(text)
   count = int(times.group(1)) if times else 1
   if not 1 <= count <= MOST:
     raise InputError(f'{got} 1 to {MOST} slices, such as 2x{name}')
-  generation = name.replace(':', '-').partition('-')[0]
+  named = re.split('[-:]', name, maxsplit=1)[0]
+  generation = GENERATIONS.get(named, named)
   if generation not in CHIPS:
-    names = f'one of {", ".join(CHIPS)} and its chips, such as v5e-16'
+    suggestion = suggest(re.sub(r'x\d+$', '', named), {*CHIPS, *GENERATIONS, *cards.CARDS})
     raise InputError(
-      f'{got} {names}, or slices of it, such as 2xv5e-16, or NVIDIA cards, such as h100x8{nearest(generation, CHIPS)}'
+      f'{got} one of {", ".join(CHIPS)} and its chips, such as v5e-16, or slices of it, such as 2xv5e-16, or one of '
+      f'{", ".join(cards.CARDS)} and their number, such as h100x8{suggestion}'
     )
-  return Topology(generation, _layout(generation, name[len(generation) + 1 :], got), count)
+  return Topology(generation, _layout(generation, name[len(named) + 1 :], got), count)
 
 
 def _layout(generation: str, text: str, got: str) -> tuple[int, ...]:

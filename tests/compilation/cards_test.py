@@ -86,7 +86,7 @@ backend_config={"known_trip_count":{"n":"12"}}
 """
 
 
-@pytest.mark.parametrize('text', ['h100x8', 'h100x1', 'a100x4'])
+@pytest.mark.parametrize('text', ['h100x8', 'h100x1', 'a100x4', 'h200x8', 'b200x2'])
 def test_server_is_read(text):
   server = slices.parse(text)
   assert isinstance(server, cards.Server) and str(server) == text and server.chips == int(text[-1])
@@ -94,9 +94,17 @@ def test_server_is_read(text):
 
 @pytest.mark.parametrize('text', ['h100', 'h100-8', 'h100x3', 'h100x16', 'a1000x8', 'h100x8\n'])
 def test_another_server_is_rejected(text):
-  with pytest.raises(InputError, match='one of h100, a100 and x1, x2, x4 or x8') as error:
+  with pytest.raises(InputError, match='one of h100, h200, b200, a100 and x1, x2, x4 or x8') as error:
     slices.parse(text)
   assert ('did you mean "a100"?' in str(error.value)) == text.startswith('a1000')
+
+
+@pytest.mark.parametrize(
+  'google, text',
+  [('h100-80gb-8', 'h100x8'), ('h100-mega-80gb-8', 'h100x8'), ('h200-141gb-8', 'h200x8'), ('b200-8', 'b200x8')],
+)
+def test_server_is_read_by_its_name_in_google_cloud(google, text):
+  assert slices.parse(google) == slices.parse(text)
 
 
 def test_without_the_compiler_the_extra_is_reported(monkeypatch):

@@ -85,6 +85,27 @@ def test_split_collective_counts_once():
   assert [one.count for one in hlo.Program(part).collectives()] == [1, 1]
 
 
+def test_collective_on_a_sparse_core_counts():
+  """Of a TPU7x, whose reductions run in a called computation."""
+  text = """HloModule jit_step
+
+%called (x: f32[8,4], t: token[]) -> f32[2,4] {
+  %t = token[] parameter(1)
+  %x = f32[8,4]{1,0} parameter(0)
+  ROOT %scatter = f32[2,4]{1,0} reduce-scatter(%x), channel_id=3, replica_groups={{0,1,2,3}}, to_apply=%add
+}, execution_thread="sparsecore"
+
+ENTRY %main (y: f32[8,4]) -> f32[2,4] {
+  %y = f32[8,4]{1,0} parameter(0)
+  %start = ((f32[8,4]{1,0}, token[]), f32[2,4]{1,0}) call-start(%y), async_execution_thread="sparsecore", \
+to_apply=%called
+  ROOT %done = f32[2,4]{1,0} call-done(%start)
+}
+"""
+  (found,) = hlo.Program(text).collectives()
+  assert (found.kind, found.count, found.size) == ('reduce-scatter', 1, 4 * 32)
+
+
 def test_equal_collectives_of_a_partitioned_program_count_once():
   line = (
     '  %all-reduce.1 = f32[8,32]{1,0} all-reduce(%fusion.1), channel_id=1, to_apply=%add, metadata={op_name="f/psum"}\n'

@@ -20,6 +20,7 @@ from lmx.errors import InputError
     ('v5p:2x2x4', 'v5p', (2, 2, 4)),
     ('v4:2x2x1', 'v4', (2, 2, 1)),
     ('v5p:4x8x12', 'v5p', (4, 8, 12)),
+    ('tpu7x-4', 'tpu7x', (2, 2, 1)),
   ],
 )
 def test_one_and_two_slices_are_parsed(text, generation, layout):
@@ -34,8 +35,10 @@ def test_one_and_two_slices_are_parsed(text, generation, layout):
 @pytest.mark.parametrize(
   'text, expected',
   [
-    ('v7-8', 'one of v4, v5e, v5p, v6e'),
-    ('b200x8', 'NVIDIA cards, such as h100x8'),
+    ('c9-8', 'one of v4, v5e, v5p, v6e, tpu7x and its.* h100, h200, b200, a100 and their number, such as h100x8$'),
+    ('v7x-8', 'did you mean "tpu7x"'),
+    ('v5lite-16', 'did you mean "v5litepod"'),
+    ('h300x8', 'did you mean "h[12]00"'),
     ('v5e', 'one of 1, 4, 8, 16, 32, 64, 128, 256 chips'),
     ('v5e-48', 'one of 1, 4, 8'),
     ('v5e:4x4x4', '2 sizes, such as v5e:4x4'),
@@ -50,11 +53,24 @@ def test_one_and_two_slices_are_parsed(text, generation, layout):
     ('1000xv5e-16', '1 to 256 slices'),
     ('2xh100x8', 'one server of NVIDIA cards, such as h100x8'),
     ('v5e-two', 'one of 1, 4'),
+    ('v5litepod-48', 'one of 1, 4, 8'),
   ],
 )
 def test_another_slice_is_rejected(text, expected):
   with pytest.raises(InputError, match=expected):
     slices.parse(text)
+
+
+def test_names_of_google_are_read():
+  assert slices.parse('v5litepod-16') == slices.parse('v5e-16')
+  assert slices.parse('2xv5litepod:4x4') == slices.parse('2xv5e-16')
+
+
+def test_google_counts_cores():
+  pod = slices.parse('2xtpu7x-64')
+  assert (pod.devices, pod.google) == (2 * 64 * 2, 'tpu7x-128') and len(pod.notes) == 2
+  assert any('tpu7x-128' in note for note in pod.notes)
+  assert not slices.parse('v5e-16').notes
 
 
 def test_peak_flops_match_clock_rate():

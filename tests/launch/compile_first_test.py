@@ -8,7 +8,8 @@ import pytest
 
 from launch import accelerators, compile_first
 from launch.tpu_vm import __main__ as tpu_vm
-from lmx.compilation.slices import parse
+from lmx.compilation import cards
+from lmx.compilation.slices import GENERATIONS, parse
 from lmx.errors import InputError
 
 TRAIN = ['train', '--config=experiments/gpt2/webtext.py:124m', '--workdir=gs://b/a', '--config.model.remat=full']
@@ -27,16 +28,33 @@ def test_command_names_the_slice_and_keeps_the_options(name, topology):
   assert two[1] == f'--topology=2x{topology}' and str(parse(two[1].split('=')[1])).startswith('2 x ')
 
 
+def test_names_of_launch_and_compile_agree():
+  compiled = 0
+  for name in accelerators.names():
+    kind = name.rpartition('-')[0]
+    if kind in GENERATIONS or kind in cards.GOOGLE:
+      pool = kind in cards.GOOGLE or not accelerators.GENERATIONS[kind].runtime
+      machine = accelerators.find(name, pool=pool)
+      parsed = parse(compile_first.compile_command(TRAIN, machine)[1].split('=')[1])
+      assert parsed.devices == machine.hosts * machine.devices, name
+      assert parse(name) == parsed if isinstance(parsed, cards.Server) else parsed.google == name, name
+      compiled += 1
+  kinds = {name.rpartition('-')[0] for name in accelerators.names()}
+  assert compiled and {*GENERATIONS, *cards.GOOGLE} <= kinds
+
+
 @pytest.mark.parametrize(
-  'words, name, message',
+  'words, name, number, message',
   [
-    (['evaluate', '--workdir=a'], 'v5litepod-16', 'expected `lmx train`'),
-    (TRAIN, 'v3-8', 'expected a TPU of v4, v5litepod, v5p, v6e'),
+    (['evaluate', '--workdir=a'], 'v5litepod-16', 1, 'expected `lmx train`'),
+    (TRAIN, 'v3-8', 1, 'expected a TPU of v4, v5litepod, v5p, v6e, tpu7x or one machine of h100-80gb'),
+    (TRAIN, 'h100-80gb-8', 2, 'got 2 of h100-80gb-8; expected a TPU .* or one machine'),
+    (TRAIN, 'l4-8', 1, 'got l4-8'),
   ],
 )
-def test_uncompilable_models_are_reported(words, name, message):
+def test_uncompilable_models_are_reported(words, name, number, message):
   with pytest.raises(InputError, match=message):
-    compile_first.compile_command(words, accelerators.find(name, pool=False))
+    compile_first.compile_command(words, accelerators.find(name, pool=not name.startswith('v')), number)
 
 
 @pytest.mark.parametrize('code', [0, 2])
