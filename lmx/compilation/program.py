@@ -10,7 +10,7 @@ import jax
 
 from lmx import objectives
 from lmx.benchmark import flops
-from lmx.config import resolve, schema
+from lmx.config import deferred, resolve, schema
 from lmx.data import pipeline
 from lmx.data.batching.base import round_up
 from lmx.engine import sharding
@@ -19,6 +19,10 @@ from lmx.models import registry
 from lmx.runs import training
 
 ENDLESS = 100_000  # assumed updates if the run's length depends on absent data
+_OPTIONS = {  # options instead of the data, of keys for which it is not --config.KEY=N
+  'model.V': '--vocabulary=N',
+  'objective.labels': """--config.objective.labels="('O','B-X','I-X')\"""",
+}
 PROBED = 100  # batches of the data among which the largest is compiled
 
 
@@ -97,13 +101,10 @@ def build(config: Any, devices: Sequence[jax.Device], vocabulary: int = 0) -> St
   corpus = None if vocabulary else pipeline.load_prepared(resolve.to_run(config).data)
   if corpus is None:
     run = resolve.to_run(config, *_sizes(config, vocabulary))
+    _check_known(run)
     run = resolve.with_counts(run, lambda: [1] * run.model.V)  # the program of any other counts is as large
   else:
     run = resolve.with_corpus(config, corpus)[1]
-  if not getattr(run.model, 'V', 1):
-    raise InputError(
-      'model.V: the vocabulary is not known without the data; prepare them (lmx prepare) or give it with --vocabulary=N'
-    )
   engine = training.make_engine(run, devices)
   task = flops.Task(registry.get(run.model_name), run.model, objectives.get(run.objective_name), run.objective)
   inputs = _assumed(run, task, engine) if corpus is None else _of_data(run, corpus, engine)
@@ -129,6 +130,14 @@ def build(config: Any, devices: Sequence[jax.Device], vocabulary: int = 0) -> St
     model_flops=flops.step_flops(task, inputs.batch) * inputs.real_rows / rows,
     notes=inputs.notes,
   )
+
+
+def _check_known(run: schema.Run) -> None:
+  """Raise InputError with the options for the values that the absent data would give."""
+  unknown = deferred.unknown(run)
+  if unknown:
+    options = ' '.join(_OPTIONS.get(key, f'--config.{key}=N') for key in unknown)
+    raise InputError(f'{", ".join(unknown)}: got no prepared data; prepare them (lmx prepare), or add {options}')
 
 
 def _sizes(config: Any, vocabulary: int) -> tuple[int | None, None, int]:

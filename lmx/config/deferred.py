@@ -15,6 +15,17 @@ _BY_DATA = {  # key -> value that the data replaces
 }
 
 
+def unknown(run: schema.Run) -> dict[str, str]:
+  """Return {'section.key': meaning} for the keys whose values are still to come from the data."""
+  parts = {'model': run.model, 'objective': run.objective}
+  found = {}
+  for key, (value, source) in _BY_DATA.items():
+    section, _, name = key.partition('.')
+    if getattr(parts[section], name, None) == value:
+      found[key] = source
+  return found
+
+
 def notes(run: schema.Run, inherited: Mapping[str, str]) -> dict[str, str]:
   """Return {'section.key': line} for the keys whose value in a run may differ from the one in its config.
 
@@ -27,11 +38,7 @@ def notes(run: schema.Run, inherited: Mapping[str, str]) -> dict[str, str]:
   for name, value in vars(run.model).items():
     if (chosen := getattr(settled, name)) != value:
       reasons[f'model.{name}'] = f'{chosen} on this machine'
-  parts = {'model': run.model, 'objective': run.objective}
-  for key, (value, source) in _BY_DATA.items():
-    section, _, name = key.partition('.')
-    if getattr(parts[section], name, None) == value:
-      reasons[key] = source
+  reasons |= unknown(run)
   if getattr(run.model, 'classes', 0) and not run.model.class_starts:
     reasons['model.class_starts'] = 'equal shares of the words of the training text'
   if run.data.vocabularies == 'separate' and not getattr(run.model, 'source_V', 1):

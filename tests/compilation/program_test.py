@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import jax
 import numpy as np
@@ -53,7 +54,7 @@ def test_prepared_data_gives_training_batches(mode, monkeypatch):
 @pytest.mark.slow
 def test_compilation_does_not_prepare_data(tmp_path):
   config = load('rnn_lm', tmp_path / 'cache', 'data.batch_size=6')
-  with pytest.raises(InputError, match=r'prepare them \(lmx prepare\) or give it with --vocabulary'):
+  with pytest.raises(InputError, match=r'model.V: .* prepare them \(lmx prepare\), or add --vocabulary=N$'):
     program.build(config, jax.devices())
   step = program.build(config, jax.devices(), vocabulary=97)
   assert not os.path.exists(tmp_path / 'cache')
@@ -66,6 +67,30 @@ def test_compilation_does_not_prepare_data(tmp_path):
   read = program.build(config, jax.devices())
   assert read.run.model.V != 97 and batch_of(read).keys() == batch_of(step).keys() | {'index_B', 'reset_B'}
   assert read.notes[0] == 'batches of the prepared data'
+
+
+@pytest.mark.parametrize(
+  'config, options, given',
+  [
+    ('cfnet/own.py', '--config.objective.classes=N', ['objective.classes=3']),
+    ('xlnet/tasks.py:race', '--config.objective.choices=N', ['objective.choices=4']),
+    ('self_attention/trec.py', '--vocabulary=N --config.objective.classes=N', ['objective.classes=3']),
+    (
+      'bert/tagging.py',
+      """--vocabulary=N --config.objective.labels="('O','B-X','I-X')\"""",
+      ["objective.labels=('O','B-X','I-X')"],
+    ),
+    ('rnn_lm/mikolov.py', '--vocabulary=N', []),
+  ],
+)
+def test_options_that_replace_absent_data_are_named(config, options, given, tmp_path):
+  def build(*settings):
+    loaded = resolve.load(f'experiments/{config}', [f'data.cache_dir={tmp_path}', *settings])
+    return program.build(loaded, jax.devices()[:1], 30_522 if '--vocabulary' in options and settings else 0)
+
+  with pytest.raises(InputError, match=f' or add {re.escape(options)}$'):
+    build()
+  build('train.steps=1', *given)
 
 
 def test_padding_rows_count_no_flops(tmp_path):
