@@ -26,10 +26,12 @@ from jax.experimental.pallas import tpu as pltpu
 from lmx.kernels.row_attention import (
   LANES,
   dot,
-  dropout_factors,
+  drop,
   ends,
+  kept,
   over_visible,
   schedule,
+  score_gradients,
   sharded,
   shares,
 )
@@ -234,8 +236,8 @@ class _Block(NamedTuple):
     at_QQ: which query (row) is at which position (column); None where all are in their places.
     placed_QQ: the same for the first of several queries at a position, which is computed for all.
     is_first: this is the first block of positions that the queries pass; None where all are in their places.
-    p_QS: probabilities.
-    factor_QS: their factors of dropout, or None.
+    p_QS: probabilities, divided by the share that dropout keeps.
+    keep_QS: those that it keeps, or None.
     distances: slice of the distances that the block meets.
     other_QS: True where the key is in another segment.
   """
@@ -245,7 +247,7 @@ class _Block(NamedTuple):
   placed_QQ: Array | None
   is_first: Array | None
   p_QS: Array
-  factor_QS: Array | None
+  keep_QS: Array | None
   distances: Any
   other_QS: Array
 
@@ -281,12 +283,12 @@ def _block(plan: Plan, program: tuple[Array, ...], words: Any, queries: Any, key
   a_QS = jnp.where((first_Q1 <= order_1S) & (order_1S <= last_Q1), a_QS, MASKED)
   m_Q1 = jnp.max(a_QS, axis=1, keepdims=True)
   p_QS = jnp.exp(a_QS - m_Q1)
-  p_QS *= jnp.where(m_Q1 == MASKED, 0.0, 1.0 / jnp.sum(p_QS, axis=1, keepdims=True))
-  factor_QS = None
+  p_QS *= jnp.where(m_Q1 == MASKED, 0.0, 1.0 / (jnp.sum(p_QS, axis=1, keepdims=True) * (1.0 - plan.rate)))
+  keep_QS = None
   if plan.rate:
     number = (words[2] + row) * plan.heads + words[3] + head
-    factor_QS = dropout_factors(plan.rate, words, number * plan.rows, row_Q1, S)
-  return _Block(scaled, at_QQ, placed_QQ, is_first, p_QS, factor_QS, distances, other_QS)
+    keep_QS = kept(plan.rate, words, number * plan.rows, row_Q1, S)
+  return _Block(scaled, at_QQ, placed_QQ, is_first, p_QS, keep_QS, distances, other_QS)
 
 
 def _forward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs: Any) -> None:
@@ -296,8 +298,8 @@ def _forward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs: 
 
   def run(S: int) -> None:  # noqa: N803
     block = _block(plan, program, words, queries, keys, arrays, S)
-    p_QS = block.p_QS if block.factor_QS is None else block.p_QS * block.factor_QS
-    o_KQ = dot(v[0, 0, :, :S], p_QS.astype(v.dtype), (1, 1)).astype(o.dtype)
+    p_QS = drop(block.p_QS, block.keep_QS).astype(v.dtype)
+    o_KQ = dot(v[0, 0, :, :S], p_QS, (1, 1)).astype(o.dtype)
     _write(block, o, _back(o_KQ, block.at_QQ))
 
   over_visible(_ends(plan, v.shape[3]), program[2], run)
@@ -366,12 +368,10 @@ def _backward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs:
   def run(S: int) -> None:  # noqa: N803
     block = _block(plan, program, words, queries, keys, arrays, S)
     content_KQ, position_KQ, *segment = block.queries
-    dropped_QS = block.p_QS
+    dropped_QS = drop(block.p_QS, block.keep_QS)
     do_KQ = _place(plan, do[0, 0], block.at_QQ)
-    dp_QS = dot(do_KQ, v[0, 0, :, :S], (0, 0))
-    if block.factor_QS is not None:
-      dropped_QS, dp_QS = dropped_QS * block.factor_QS, dp_QS * block.factor_QS
-    ds_QS = block.p_QS * (dp_QS - jnp.sum(block.p_QS * dp_QS, axis=1, keepdims=True))
+    dp_QS = drop(dot(do_KQ, v[0, 0, :, :S], (0, 0)), block.keep_QS)
+    ds_QS = score_gradients(plan.rate, block.p_QS, dp_QS)
     of_queries = []  # gradients of the scaled queries
     if plan.segments:
       other_Q1 = jnp.sum(jnp.where(block.other_QS, ds_QS, 0.0), axis=1, keepdims=True)

@@ -136,8 +136,8 @@ def sharded(
   return run(arrays, integers, seed_2)
 
 
-def dropout_factors(rate: float, words: Any, head: Any, row_Q1: Array, columns: int) -> Array:
-  """Return a block's dropout factors, (Q, S): 0 or 1 / (1 - rate).
+def kept(rate: float, words: Any, head: Any, row_Q1: Array, columns: int) -> Array:
+  """Return which elements of a block dropout keeps: (Q, S).
 
   Args:
     rate: dropout rate.
@@ -148,8 +148,12 @@ def dropout_factors(rate: float, words: Any, head: Any, row_Q1: Array, columns: 
   """
   seed = words[0].astype(jnp.uint32), words[1].astype(jnp.uint32)
   column_QS = jax.lax.broadcasted_iota(jnp.int32, (row_Q1.shape[0], columns), 1).astype(jnp.uint32)
-  keep_QS = dropout.mask_of_columns(seed, rate, (head + row_Q1).astype(jnp.uint32), column_QS)
-  return jnp.where(keep_QS, 1.0 / (1.0 - rate), 0.0)
+  return dropout.mask_of_columns(seed, rate, (head + row_Q1).astype(jnp.uint32), column_QS)
+
+
+def drop(x_QS: Array, keep_QS: Array | None) -> Array:
+  """Return an array with 0 for the elements that are not kept, without scaling the others."""
+  return x_QS if keep_QS is None else jnp.where(keep_QS, x_QS, 0.0)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -254,7 +258,7 @@ def dot(a: Array, b: Array, contracted: tuple[int, int]) -> Array:
 def _probabilities(
   plan: Plan, program: tuple[Array, ...], words: Any, query_group: Any, key_group_1S: Array, q_KQ: Array, k_KS: Array
 ) -> Any:
-  """Return the probabilities (Q, S), and their factors of dropout or None."""
+  """Return the probabilities (Q, S), divided by the share that dropout keeps, and which ones it keeps or None."""
   b, h, i = program
   a_QS = dot(q_KQ, k_KS, (0, 0)) * q_KQ.shape[0] ** -0.5
   Q, _ = a_QS.shape
@@ -265,11 +269,22 @@ def _probabilities(
     allowed_QS &= key_QS <= query_Q1 if plan.pattern is None else plan.pattern(query_Q1, key_QS)
   a_QS = jnp.where(allowed_QS, a_QS, MASKED)
   p_QS = jnp.exp(a_QS - jnp.max(a_QS, axis=1, keepdims=True))
-  p_QS /= jnp.sum(p_QS, axis=1, keepdims=True)
+  p_QS /= jnp.sum(p_QS, axis=1, keepdims=True) * (1.0 - plan.rate)
   if not plan.rate:
     return p_QS, None
   head = (words[2] + b) * plan.heads + words[3] + h
-  return p_QS, dropout_factors(plan.rate, words, head * plan.length, query_Q1, a_QS.shape[1])
+  return p_QS, kept(plan.rate, words, head * plan.length, query_Q1, a_QS.shape[1])
+
+
+def score_gradients(rate: float, p_QS: Array, dp_QS: Array) -> Array:
+  """Return the gradients of scores.
+
+  Args:
+    rate: dropout rate.
+    p_QS: probabilities, divided by 1 - rate.
+    dp_QS: gradients of the probabilities after dropout, 0 for those that it drops.
+  """
+  return p_QS * (dp_QS - jnp.sum(p_QS * dp_QS, axis=1, keepdims=True) * (1.0 - rate))
 
 
 def _forward(plan: Plan, words: Any, query_group: Any, key_group: Any, q: Any, k: Any, v: Any, o: Any) -> None:
@@ -277,9 +292,8 @@ def _forward(plan: Plan, words: Any, query_group: Any, key_group: Any, q: Any, k
 
   def run(S: int) -> None:  # noqa: N803
     k_KS, v_KS = (x[0, 0, :, :S] for x in (k, v))
-    p_QS, factor_QS = _probabilities(plan, program, words, query_group, key_group[0, :, :S], q[0, 0], k_KS)
-    p_QS = p_QS if factor_QS is None else p_QS * factor_QS
-    o[0, 0] = dot(v_KS, p_QS.astype(v.dtype), (1, 1)).astype(o.dtype)
+    p_QS, keep_QS = _probabilities(plan, program, words, query_group, key_group[0, :, :S], q[0, 0], k_KS)
+    o[0, 0] = dot(v_KS, drop(p_QS, keep_QS).astype(v.dtype), (1, 1)).astype(o.dtype)
 
   over_visible(_ends(plan, q.shape[3], k.shape[3]), program[2], run)
 
@@ -294,11 +308,9 @@ def _backward(plan: Plan, words: Any, query_group: Any, key_group: Any, *refs: A
 
   def run(S: int) -> None:  # noqa: N803
     k_KS, v_KS = (x[0, 0, :, :S] for x in (k, v))
-    p_QS, factor_QS = _probabilities(plan, program, words, query_group, key_group[0, :, :S], q[0, 0], k_KS)
-    dropped_QS = p_QS if factor_QS is None else p_QS * factor_QS
-    dp_QS = dot(do[0, 0], v_KS, (0, 0))
-    dp_QS = dp_QS if factor_QS is None else dp_QS * factor_QS
-    da_QS = p_QS * (dp_QS - jnp.sum(p_QS * dp_QS, axis=1, keepdims=True))
+    p_QS, keep_QS = _probabilities(plan, program, words, query_group, key_group[0, :, :S], q[0, 0], k_KS)
+    dropped_QS = drop(p_QS, keep_QS)
+    da_QS = score_gradients(plan.rate, p_QS, drop(dot(do[0, 0], v_KS, (0, 0)), keep_QS))
     da_QS = (da_QS * q.shape[2] ** -0.5).astype(q.dtype)
     dq[0, 0] = dot(k_KS, da_QS, (1, 1)).astype(dq.dtype)
     dk[0, 0, :, :S] += dot(q[0, 0], da_QS, (1, 0))

@@ -65,11 +65,20 @@ def mask_of_columns(words: tuple[Array, Array], rate: float, rows: Array, column
   """Return `mask` of rows and columns that broadcast, such as (R, 1) and (R, S), from the two words of a seed."""
   start = _mix(rows ^ words[0])
   stride = _mix(start ^ words[1]) | jnp.uint32(1)
-  return _mix(start + stride * columns) >= jnp.uint32(min(round(rate * 2**32), 2**32 - 1))
+  limit = min(round(rate * 2**32), 2**32 - 1)
+  # x ^ (limit >> 16) does for x ^ (x >> 16): unless the upper halves of x and limit are equal, they decide. Inverting
+  # the first bit of both sides makes the comparison one of signed words.
+  x = _multiply(start + stride * columns) ^ jnp.uint32((limit >> 16) ^ 2**31)
+  return jax.lax.bitcast_convert_type(x, jnp.int32) >= jnp.int32(limit - 2**31)
 
 
 def _mix(x: Array) -> Array:
   """Apply lowbias32, a bijection of 32-bit words in which each output bit depends on every input bit."""
-  x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
-  x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
+  x = _multiply(x)
   return x ^ (x >> 16)
+
+
+def _multiply(x: Array) -> Array:
+  """Apply lowbias32 without its last shift."""
+  x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
+  return (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from lmx.kernels import dropout as kernels
 from lmx.ops import dropout
@@ -14,6 +15,12 @@ def lowbias32(x: np.ndarray) -> np.ndarray:
   x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
   x = (x ^ (x >> 15)) * np.uint32(0x846CA68B)
   return x ^ (x >> 16)
+
+
+def hashes(words: np.ndarray, row: np.ndarray, columns: int) -> np.ndarray:
+  start = lowbias32(row ^ words[0])[..., None]
+  stride = lowbias32(start ^ words[1]) | np.uint32(1)
+  return lowbias32(start + stride * np.arange(columns, dtype=np.uint32))
 
 
 def test_value_and_gradient_matches_reference():
@@ -27,13 +34,21 @@ def test_value_and_gradient_matches_reference():
     return seed_2, y, back(jnp.asarray(weight))[0]
 
   words, y, gradient = map(np.asarray, run(x, jax.random.key(3)))
-  row = np.arange(20, dtype=np.uint32).reshape(4, 5, 1)
-  start = lowbias32(row ^ words[0])
-  stride = lowbias32(start ^ words[1]) | np.uint32(1)
-  bits = lowbias32(start + stride * np.arange(64, dtype=np.uint32))
-  factor = np.where(bits >= np.uint32(round(rate * 2**32)), 1 / (1 - rate), 0.0)
+  kept = hashes(words, np.arange(20, dtype=np.uint32).reshape(4, 5), 64) >= np.uint32(round(rate * 2**32))
+  factor = np.where(kept, 1 / (1 - rate), 0.0)
   np.testing.assert_allclose(y, x * factor, rtol=1e-6)
   np.testing.assert_allclose(gradient, weight * factor, rtol=1e-6)
+
+
+@pytest.mark.parametrize('rate', [0.1, 0.5, 0.9])
+def test_mask_where_upper_half_of_the_hash_is_that_of_the_limit(rate):
+  """One of 2^16 elements, which only the lower half decides."""
+  words, row = np.array([7, 2**31 + 5], np.uint32), np.arange(2**11, dtype=np.uint32)
+  limit = round(rate * 2**32)
+  expected = hashes(words, row, 2**10)
+  assert np.sum(expected >> 16 == limit >> 16) > 10
+  mask = dropout.mask(jnp.asarray(words), rate, jnp.asarray(row), jnp.arange(2**10, dtype=jnp.uint32))
+  np.testing.assert_array_equal(mask, expected >= np.uint32(limit))
 
 
 def test_seed_serves_every_generator():
