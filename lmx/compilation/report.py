@@ -215,6 +215,7 @@ def _estimate(
     details = {
       'cycles': round(cycles),
       'pallas_seconds': scheduled + assumed,
+      'pallas_calls_by_bundles': sum(one.call.count for one in kernels if one.cycles),
       'pallas_calls_at_half_peak': sum(one.call.count for one in rest),
     }
   communicating = sum(RING[one.kind] * one.total for one in collectives) / chip.links
@@ -287,11 +288,12 @@ def lines(report: Mapping[str, Any]) -> list[str]:
       f'{estimate["mfu_if_overlapped"]:.3f} if they overlap, {estimate["mfu_if_not"]:.3f} if not'
     )
     if estimate.get('pallas_seconds'):
-      assumed = estimate['pallas_calls_at_half_peak']
-      kind = f'; {assumed:,} calls without bundles at {KERNEL_SHARE:.0%} of the peak' if assumed else ''
+      scheduled, assumed = estimate['pallas_calls_by_bundles'], estimate['pallas_calls_at_half_peak']
+      kinds = [f'{scheduled:,} calls by their scheduled bundles'] if scheduled else []
+      kinds += [f'{assumed:,} calls without bundles at {KERNEL_SHARE:.0%} of the peak'] if assumed else []
       text.append(
         f'of which Pallas kernels: {report["pallas_flops_per_chip"]:.4g} operations, '
-        f'{estimate["pallas_seconds"]:.4g} s by their scheduled bundles{kind}'
+        f'{estimate["pallas_seconds"]:.4g} s; {", ".join(kinds)}'
       )
     if report['between_slices']:
       text.append('transfers between slices are not in it')

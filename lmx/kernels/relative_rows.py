@@ -287,7 +287,8 @@ def _block(plan: Plan, program: tuple[Array, ...], words: Any, queries: Any, key
   keep_QS = None
   if plan.rate:
     number = (words[2] + row) * plan.heads + words[3] + head
-    keep_QS = kept(plan.rate, words, number * plan.rows, row_Q1, S)
+    column_QS = jax.lax.broadcasted_iota(jnp.int32, a_QS.shape, 1)
+    keep_QS = kept(plan.rate, words, number * plan.rows, row_Q1, column_QS)
   return _Block(scaled, at_QQ, placed_QQ, is_first, p_QS, keep_QS, distances, other_QS)
 
 

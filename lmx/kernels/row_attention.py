@@ -2,9 +2,9 @@
 
 Each program computes all scores of a block of queries of one head, so the softmax is the equation's. The backward pass
 recomputes them from queries and keys. Nothing of size (T, S) is stored, and the dropout mask is the hash of
-lmx/ops/dropout.py, computed in place. Causal scores are computed up to the last key that the block's queries attend to:
-the program has a branch for each such length. Rows that do not fit on chip need splash attention
-(lmx/kernels/splash_attention.py), which skips masked blocks but has no dropout.
+lmx/ops/dropout.py, computed in place. Scores are computed from the first to the last key that the block's queries
+attend to, those of their documents and of their past: the program has a branch for each number of such keys. Rows that
+do not fit on chip need splash attention (lmx/kernels/splash_attention.py), which skips masked blocks, without dropout.
 
 Axes: positions are the minor axis of all operands, (B, H, K, T), so that heads narrower than the 128 lanes are not
 padded. Q are the queries of a block, C the components of the arrays below.
@@ -46,6 +46,7 @@ class Plan(NamedTuple):
     rate: dropout rate of the probabilities.
     heads: number of heads on all devices.
     length: number of queries without padding.
+    grouped: there are groups, such as packed documents.
     interpret: run on any platform, slowly.
   """
 
@@ -54,6 +55,7 @@ class Plan(NamedTuple):
   rate: float
   heads: int
   length: int
+  grouped: bool
   interpret: bool
 
 
@@ -64,11 +66,13 @@ class Inputs(NamedTuple):
     words: two words of the seed, the first row and the first head of this device: (4,) int32.
     query_group_BT1: group of each query.
     key_group_B1S: group of each key.
+    range_B2N: first key of each block of queries, and one past the last; read if there are groups.
   """
 
   words: Array
   query_group_BT1: Array
   key_group_B1S: Array
+  range_B2N: Array
 
 
 def attention(
@@ -86,13 +90,16 @@ def attention(
   (B, T, H, _), S = q_BTHK.shape, k_BSHK.shape[1]
   more = lambda n: -n % LANES
   query_group_BT, key_group_BS = mask.query_group_BT, mask.key_group_BS
-  if query_group_BT is None or key_group_BS is None:
+  grouped = query_group_BT is not None and key_group_BS is not None
+  if not grouped:
     query_group_BT, key_group_BS = jnp.zeros((1, T), jnp.int32), jnp.zeros((1, S), jnp.int32)
-  groups = pad_group(query_group_BT, B, more(T))[:, :, None], pad_group(key_group_BS, B, more(S))[:, None]
+  query_group_BT, key_group_BS = pad_group(query_group_BT, B, more(T)), pad_group(key_group_BS, B, more(S))
+  range_B2N = group_range(query_group_BT, key_group_BS, _queries(T + more(T), S + more(S)))
+  groups = query_group_BT[:, :, None], key_group_BS[:, None], range_B2N
   positions_last = lambda x: jnp.pad(x.transpose(0, 2, 3, 1), ((0, 0),) * 3 + ((0, more(x.shape[1])),))
   arrays = positions_last(q_BTHK), positions_last(k_BSHK), positions_last(v_BSHK)
   seed_2 = jnp.zeros(2, jnp.uint32) if key is None or not rate else dropout.seed(key)
-  plan = Plan(causal, mask.pattern, rate if key is not None else 0.0, H, T, interpret)
+  plan = Plan(causal, mask.pattern, rate if key is not None else 0.0, H, T, grouped, interpret)
   attend = lambda arrays, words, *groups: _attention(plan, *arrays, Inputs(words, *groups))
   o_BHKT = sharded(attend, arrays, groups, jax.lax.bitcast_convert_type(seed_2, jnp.int32))
   return o_BHKT[..., :T].transpose(0, 3, 1, 2)
@@ -101,6 +108,18 @@ def attention(
 def pad_group(group_BT: Array, rows: int, more: int) -> Array:
   """Return the groups of all rows, with padding positions as a separate group."""
   return jnp.pad(jnp.broadcast_to(group_BT, (rows, group_BT.shape[1])), ((0, 0), (0, more)), constant_values=PADDED)
+
+
+def group_range(query_group_BT: Array, key_group_BS: Array, block: int) -> Array:
+  """Return the first key that the queries of each block share a group with, and one past the last: (B, 2, N) int32.
+
+  Groups between those of a block's queries count as theirs. A block of padding only has all keys.
+  """
+  group_BNQ = query_group_BT.reshape(query_group_BT.shape[0], -1, block)
+  low_BN1 = jnp.min(jnp.where(group_BNQ < 0, jnp.iinfo(jnp.int32).max, group_BNQ), axis=2, keepdims=True)
+  seen_BNS = (key_group_BS[:, None] >= low_BN1) & (key_group_BS[:, None] <= jnp.max(group_BNQ, axis=2, keepdims=True))
+  first_BN, after_BN = jnp.argmax(seen_BNS, axis=2), jnp.argmax(seen_BNS[:, :, ::-1], axis=2)
+  return jnp.stack([first_BN, key_group_BS.shape[1] - after_BN], axis=1).astype(jnp.int32)
 
 
 def operations(op_name: str, shapes: Any) -> float:
@@ -136,7 +155,7 @@ def sharded(
   return run(arrays, integers, seed_2)
 
 
-def kept(rate: float, words: Any, head: Any, row_Q1: Array, columns: int) -> Array:
+def kept(rate: float, words: Any, head: Any, row_Q1: Array, column_QS: Array) -> Array:
   """Return which elements of a block dropout keeps: (Q, S).
 
   Args:
@@ -144,11 +163,10 @@ def kept(rate: float, words: Any, head: Any, row_Q1: Array, columns: int) -> Arr
     words: their first two are the seed.
     head: number of the rows before those of the block's head.
     row_Q1: row of each query in its head.
-    columns: number of keys.
+    column_QS: number of each key.
   """
   seed = words[0].astype(jnp.uint32), words[1].astype(jnp.uint32)
-  column_QS = jax.lax.broadcasted_iota(jnp.int32, (row_Q1.shape[0], columns), 1).astype(jnp.uint32)
-  return dropout.mask_of_columns(seed, rate, (head + row_Q1).astype(jnp.uint32), column_QS)
+  return dropout.mask_of_columns(seed, rate, (head + row_Q1).astype(jnp.uint32), column_QS.astype(jnp.uint32))
 
 
 def drop(x_QS: Array, keep_QS: Array | None) -> Array:
@@ -175,12 +193,17 @@ _attention.defvjp(_attention_forward, _attention_backward)
 FORWARD, BACKWARD = 'row_attention_forward', 'row_attention_backward'
 
 
+def _queries(T: int, S: int) -> int:  # noqa: N803
+  """Return the number of queries of a block."""
+  return max(n for n in range(LANES, T + 1, LANES) if T % n == 0 and (n * S <= SCORES or n == LANES))
+
+
 def _call(
   body: Any, name: str, plan: Plan, arrays: tuple[Array, ...], inputs: Inputs, outputs: list[Array]
 ) -> list[Array]:
   """Run a kernel over rows, heads and query blocks; key gradients are summed over the query blocks."""
   (B, H, K, T), S = arrays[0].shape, arrays[1].shape[3]
-  block = max(n for n in range(LANES, T + 1, LANES) if T % n == 0 and (n * S <= SCORES or n == LANES))
+  block = _queries(T, S)
   of_block = _ends(plan, block, S)
   begins = [1 / len(of_block)] if name == BACKWARD else []  # key gradients begin at 0
   queries = pl.BlockSpec((1, 1, K, block), lambda b, h, i: (b, h, 0, i))
@@ -193,6 +216,7 @@ def _call(
       pl.BlockSpec(memory_space=pltpu.SMEM),
       pl.BlockSpec((1, block, 1), lambda b, h, i: (b, i, 0)),
       pl.BlockSpec((1, 1, S), lambda b, h, i: (b, 0, 0)),
+      pl.BlockSpec((1, 2, T // block), lambda b, h, i: (b, 0, 0), memory_space=pltpu.SMEM),
       *specs[: len(arrays)],
     ],
     out_specs=specs[: len(outputs)],
@@ -203,7 +227,7 @@ def _call(
     compiler_params=pltpu.CompilerParams(dimension_semantics=('parallel', 'parallel', 'arbitrary')),
     interpret=plan.interpret,
     name=name,
-    metadata=schedule(B * H * len(of_block), [*begins, *shares(of_block)]),
+    metadata=schedule(B * H * len(of_block), [*begins, *_shares(plan, of_block, S)]),
   )(*inputs, *arrays)
 
 
@@ -226,8 +250,13 @@ def ends(seen: Sequence[int], keys: int, lanes: int) -> list[int]:
     keys: number of keys, with padding.
     lanes: the numbers are multiples of it.
   """
-  step = -(-keys // (BRANCHES * lanes)) * lanes
+  step = _step(keys, lanes)
   return [min(keys, -(-n // step) * step) for n in seen]
+
+
+def _step(keys: int, lanes: int) -> int:
+  """Return the step between the numbers of keys of a kernel's branches."""
+  return -(-keys // (BRANCHES * lanes)) * lanes
 
 
 def over_visible(of_block: Sequence[int], i: Array, run: Callable[[int], None]) -> None:
@@ -248,6 +277,37 @@ def _ends(plan: Plan, block: int, keys: int) -> list[int]:
   return ends(last if plan.pattern is None else [plan.pattern.keys(end) for end in last], keys, LANES)
 
 
+def _counts(keys: int) -> list[int]:
+  """Return the numbers of keys that blocks of queries see if there are groups."""
+  step = _step(keys, LANES)
+  return [*range(step, keys, step), keys]
+
+
+def _shares(plan: Plan, of_block: Sequence[int], keys: int) -> list[float]:
+  """Return `shares`; if there are groups, those of rows of one group."""
+  if not plan.grouped or len(of_block) == 1:
+    return shares(of_block)
+  return [of_block.count(n) / len(of_block) for n in _counts(keys)]
+
+
+def _over_keys(plan: Plan, i: Array, range_12N: Any, block: int, keys: int, run: Callable[[Any], None]) -> None:  # noqa: N803
+  """Call `run` with the slice of the keys of block `i`; the others are masked."""
+  of_block = _ends(plan, block, keys)
+  if not plan.grouped or len(of_block) == 1:
+    over_visible(of_block, i, lambda end: run(slice(0, end)))
+    return
+  causal_end = jnp.int32(keys)
+  for n, end in enumerate(of_block):
+    causal_end = jnp.where(i == n, end, causal_end)
+  below = lambda x, n: jax.lax.div(x, n) * n  # of a positive integer
+  first, step = below(range_12N[0, 0, i], LANES), _step(keys, LANES)
+  needed = jnp.maximum(jnp.minimum(range_12N[0, 1, i], causal_end) - first, 1)
+  count = jnp.minimum(below(needed + step - 1, step), keys)
+  first = pl.multiple_of(jnp.minimum(first, keys - count), LANES)
+  for n in _counts(keys):
+    pl.when(count == n)(functools.partial(run, pl.ds(first, n)))
+
+
 def dot(a: Array, b: Array, contracted: tuple[int, int]) -> Array:
   """Contract one axis of each operand, accumulated in float32."""
   exact = jax.lax.Precision.HIGHEST if a.dtype == jnp.float32 else jax.lax.Precision.DEFAULT
@@ -256,15 +316,15 @@ def dot(a: Array, b: Array, contracted: tuple[int, int]) -> Array:
 
 
 def _probabilities(
-  plan: Plan, program: tuple[Array, ...], words: Any, query_group: Any, key_group_1S: Array, q_KQ: Array, k_KS: Array
+  plan: Plan, program: tuple[Array, ...], words: Any, query_group: Any, key_group: Any, q_KQ: Array, k: Any, keys: Any
 ) -> Any:
   """Return the probabilities (Q, S), divided by the share that dropout keeps, and which ones it keeps or None."""
   b, h, i = program
-  a_QS = dot(q_KQ, k_KS, (0, 0)) * q_KQ.shape[0] ** -0.5
+  a_QS = dot(q_KQ, k[0, 0, :, keys], (0, 0)) * q_KQ.shape[0] ** -0.5
   Q, _ = a_QS.shape
   query_Q1 = i * Q + jax.lax.broadcasted_iota(jnp.int32, (Q, 1), 0)
-  key_QS = jax.lax.broadcasted_iota(jnp.int32, a_QS.shape, 1)
-  allowed_QS = query_group[0] == key_group_1S
+  key_QS = keys.start + jax.lax.broadcasted_iota(jnp.int32, a_QS.shape, 1)
+  allowed_QS = query_group[0] == key_group[0, :, keys]
   if plan.causal:
     allowed_QS &= key_QS <= query_Q1 if plan.pattern is None else plan.pattern(query_Q1, key_QS)
   a_QS = jnp.where(allowed_QS, a_QS, MASKED)
@@ -273,7 +333,7 @@ def _probabilities(
   if not plan.rate:
     return p_QS, None
   head = (words[2] + b) * plan.heads + words[3] + h
-  return p_QS, kept(plan.rate, words, head * plan.length, query_Q1, a_QS.shape[1])
+  return p_QS, kept(plan.rate, words, head * plan.length, query_Q1, key_QS)
 
 
 def score_gradients(rate: float, p_QS: Array, dp_QS: Array) -> Array:
@@ -287,33 +347,33 @@ def score_gradients(rate: float, p_QS: Array, dp_QS: Array) -> Array:
   return p_QS * (dp_QS - jnp.sum(p_QS * dp_QS, axis=1, keepdims=True) * (1.0 - rate))
 
 
-def _forward(plan: Plan, words: Any, query_group: Any, key_group: Any, q: Any, k: Any, v: Any, o: Any) -> None:
+def _forward(plan: Plan, words: Any, query_group: Any, key_group: Any, *refs: Any) -> None:
+  range_12N, q, k, v, o = refs
   program = tuple(pl.program_id(axis) for axis in range(3))
 
-  def run(S: int) -> None:  # noqa: N803
-    k_KS, v_KS = (x[0, 0, :, :S] for x in (k, v))
-    p_QS, keep_QS = _probabilities(plan, program, words, query_group, key_group[0, :, :S], q[0, 0], k_KS)
-    o[0, 0] = dot(v_KS, drop(p_QS, keep_QS).astype(v.dtype), (1, 1)).astype(o.dtype)
+  def run(keys: Any) -> None:
+    p_QS, keep_QS = _probabilities(plan, program, words, query_group, key_group, q[0, 0], k, keys)
+    o[0, 0] = dot(v[0, 0, :, keys], drop(p_QS, keep_QS).astype(v.dtype), (1, 1)).astype(o.dtype)
 
-  over_visible(_ends(plan, q.shape[3], k.shape[3]), program[2], run)
+  _over_keys(plan, program[2], range_12N, q.shape[3], k.shape[3], run)
 
 
 def _backward(plan: Plan, words: Any, query_group: Any, key_group: Any, *refs: Any) -> None:
-  q, k, v, do, dq, dk, dv = refs
+  range_12N, q, k, v, do, dq, dk, dv = refs
   program = tuple(pl.program_id(axis) for axis in range(3))
 
   @pl.when(program[2] == 0)
   def _() -> None:
     dk[...], dv[...] = jnp.zeros_like(dk), jnp.zeros_like(dv)
 
-  def run(S: int) -> None:  # noqa: N803
-    k_KS, v_KS = (x[0, 0, :, :S] for x in (k, v))
-    p_QS, keep_QS = _probabilities(plan, program, words, query_group, key_group[0, :, :S], q[0, 0], k_KS)
+  def run(keys: Any) -> None:
+    k_KS, v_KS = (x[0, 0, :, keys] for x in (k, v))
+    p_QS, keep_QS = _probabilities(plan, program, words, query_group, key_group, q[0, 0], k, keys)
     dropped_QS = drop(p_QS, keep_QS)
     da_QS = score_gradients(plan.rate, p_QS, drop(dot(do[0, 0], v_KS, (0, 0)), keep_QS))
     da_QS = (da_QS * q.shape[2] ** -0.5).astype(q.dtype)
     dq[0, 0] = dot(k_KS, da_QS, (1, 1)).astype(dq.dtype)
-    dk[0, 0, :, :S] += dot(q[0, 0], da_QS, (1, 0))
-    dv[0, 0, :, :S] += dot(do[0, 0], dropped_QS.astype(do.dtype), (1, 0))
+    dk[0, 0, :, keys] += dot(q[0, 0], da_QS, (1, 0))
+    dv[0, 0, :, keys] += dot(do[0, 0], dropped_QS.astype(do.dtype), (1, 0))
 
-  over_visible(_ends(plan, q.shape[3], k.shape[3]), program[2], run)
+  _over_keys(plan, program[2], range_12N, q.shape[3], k.shape[3], run)

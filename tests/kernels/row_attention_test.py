@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -49,6 +50,42 @@ def test_equals_the_equation(monkeypatch, T, S, causal, groups, rate):
   monkeypatch.setattr(kernels, 'SCORES', 128 * 128)  # so there are several blocks of queries
   arrays, mask, out = case(T, S, groups)
   assert_equal(*jax.jit(lambda *x: both(x, mask, out, causal, rate))(*arrays))
+
+
+def packed(T, ends):
+  """Arrays, a mask of two rows with documents that end at `ends`, the others padding, and cotangents."""
+  arrays, _, out = case(T)
+  at_2T = np.stack([np.searchsorted(row, np.arange(T), side='right') for row in ends])
+  valid_2T = np.arange(T) < np.array([[row[-1]] for row in ends])
+  mask = masks.from_batch({'valid_BT': jnp.asarray(valid_2T), 'documents_BT': jnp.asarray(at_2T, jnp.int32)})
+  return [x[:2] for x in arrays], mask, out[:2] * valid_2T[:, :, None, None]
+
+
+@pytest.mark.parametrize('causal', [True, False])
+def test_packed_documents_equal_the_equation(monkeypatch, causal):
+  monkeypatch.setattr(kernels, 'SCORES', 128 * 128)
+  arrays, mask, out = packed(640, [[30, 256, 300, 640], [500, 520]])
+  assert_equal(*jax.jit(lambda *x: both(x, mask, out, causal, 0.3))(*arrays))
+
+
+@pytest.mark.parametrize('causal', [True, False])
+def test_keys_of_other_documents_are_skipped(monkeypatch, causal):
+  monkeypatch.setattr(kernels, 'SCORES', 128 * 128)
+  (q, k, v), mask, _ = packed(512, [[128, 512], [384, 512]])
+  options = dict(causal=causal, interpret=True)
+  attend = jax.jit(lambda v: kernels.attention(q, k, v, mask, **options))
+  without_first, without_last = attend(v.at[:, :128].set(np.nan)), attend(v.at[:, 384:].set(np.nan))
+  assert np.isfinite(without_first[0, 128:]).all() and np.isfinite(without_first[1, 384:]).all()
+  assert np.isfinite(without_last[0, :128]).all() and np.isfinite(without_last[1, :384]).all()
+  assert np.isnan(without_first[1, :384]).all() and np.isnan(without_last[1, 384:]).all()
+
+
+def test_group_range():
+  query_BT = jnp.array([[0, 0, 0, 1, 1, 1, -2, -2], [0, 0, 1, 1, 2, 2, 3, 3]])
+  key_BS = jnp.array([[0, 0, 0, 1, 1, -1, -2, -2], [0, 0, 1, 1, 2, 2, 3, 3]])
+  first, after = np.moveaxis(np.asarray(kernels.group_range(query_BT, key_BS, 2)), 1, 0)
+  np.testing.assert_array_equal(first, [[0, 0, 3, 0], [0, 2, 4, 6]])
+  np.testing.assert_array_equal(after, [[3, 5, 5, 8], [2, 4, 6, 8]])
 
 
 def test_gradients_have_the_type_of_their_arrays():
