@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from lmx.compilation import libraries
-from lmx.kernels import chunked_attention
+from lmx.kernels import adaptive_softmax, chunked_attention
 
 COLLECTIVES = ('all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'collective-permute')
 # Instructions whose result is not a separate array.
@@ -34,6 +34,7 @@ _CALLED = re.compile(
 _KERNEL = re.compile(r'custom_call_target="([^"]*(?:fmha|tpu_custom_call|triton)[^"]*)"')
 # Transfers to other slices, after the compilation of a collective over them.
 _TRANSFER = re.compile(r'xla_megascale_runtime.*_xla_megascale_transfer_type="(\w+)"')
+_EXPECTED = re.compile(rf'{adaptive_softmax.EXPECTED}(\d+)\)*/while$')
 _BRANCHES = re.compile(r'(?:branch_computations|called_computations)=\{([^}]*)\}')
 
 
@@ -124,13 +125,15 @@ class Program:
     runs: name -> how often the computation runs in a step.
     fused: computations inside a fusion, whose results are not stored.
     unknown_loops: number of loops of unknown length; they count once.
+    expected_loops: number of loops over the tails of an adaptive softmax, whose length depends on the text; they count
+      as often as under Zipf's law (`lmx.layers.adaptive_softmax.zipf_share`).
   """
 
   def __init__(self, text: str):
     self.computations, self.entry = _parse(text)
     self.runs: dict[str, float] = collections.defaultdict(float)
     self.fused: set[str] = set()
-    self.unknown_loops = 0
+    self.unknown_loops = self.expected_loops = 0
     self._visit(self.entry, 1.0)
 
   def _visit(self, name: str, factor: float) -> None:
@@ -139,6 +142,7 @@ class Program:
       inner = factor
       if instruction.kind == 'while':
         trips = self._trips(instruction)
+        self.expected_loops += _EXPECTED.search(instruction.op_name) is not None
         self.unknown_loops += trips is None
         inner = factor * (trips or 1)
       for attribute, called in _CALLED.findall(instruction.text):
@@ -152,7 +156,9 @@ class Program:
           self._visit(called, inner)
 
   def _trips(self, loop: Instruction) -> int | None:
-    """Return how often a loop runs: the constant with which its counter, from 0, is compared."""
+    """Return how often a loop runs: the constant with which its counter, from 0, is compared, or the expectation."""
+    if expected := _EXPECTED.search(loop.op_name):
+      return int(expected.group(1))
     known = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.text)
     if known:
       return int(known.group(1))

@@ -112,6 +112,7 @@ def read(
       {'bytes': n, 'type': _type(shape), 'op_name': op_name} for n, shape, op_name in compiled.arrays()[:LARGEST]
     ],
     'loops_of_unknown_length': compiled.unknown_loops,
+    'loops_of_expected_length': compiled.expected_loops,
   }
   if not (estimated and between):  # compiled, a collective over slices is several
     report['communicated'] = sum(one.total for one in collectives)
@@ -301,6 +302,10 @@ def lines(report: Mapping[str, Any]) -> list[str]:
       text.append(f'{report["pallas_calls_not_counted"]} calls of other Pallas kernels are not in it')
   if report.get('loops_of_unknown_length'):
     text.append(f'{report["loops_of_unknown_length"]} loops of unknown length count once')
+  if report.get('loops_of_expected_length'):
+    text.append(
+      f"{report['loops_of_expected_length']} loops over an adaptive softmax's tails count as often as under Zipf's law"
+    )
   if 'compile_seconds' in report:
     text.append(f'compiled in {report["compile_seconds"]:.1f} s')
   return text

@@ -9,8 +9,9 @@ Axes: L positions of a group (the rows on one device), G groups, M positions of 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +21,28 @@ from lmx.kernels import devices
 from lmx.types import Array, Copies
 
 CPU_LOGITS, LOGITS = 2**24, 2**28  # maximum number of logits in a block, on a CPU and elsewhere
+EXPECTED = 'expected_trips_'  # of a loop of unknown length, in its name
 LEAST = 128  # minimum block size in positions: below it, reading the table dominates
 
 Loss = Callable[
   [Any, Array, Array, Array], Array
 ]  # of (table, x_GMD, target_GM, selected_GM): (G, M), 0 if not selected
+
+
+class Plan(NamedTuple):
+  """Compile-time constants.
+
+  Attributes:
+    size: positions of a block.
+    blocks: expected number of blocks.
+  """
+
+  size: int
+  blocks: int
+
+  def scope(self) -> Any:
+    """Return the scope of the loop, whose name tells `lmx compile` how often it is expected to run."""
+    return jax.named_scope(f'{EXPECTED}{self.blocks}')
 
 
 def block_size(positions: int, classes: int, block: int = 0) -> int:
@@ -37,15 +55,24 @@ def block_size(positions: int, classes: int, block: int = 0) -> int:
 
 
 def selected_losses(
-  loss: Loss, table: Any, x_BTD: Array, targets_BT: Array, selected_BT: Array, *, classes: int, block: int = 0
+  loss: Loss,
+  table: Any,
+  x_BTD: Array,
+  targets_BT: Array,
+  selected_BT: Array,
+  *,
+  classes: int,
+  share: float = 1.0,
+  block: int = 0,
 ) -> Array:
   """Compute `adaptive_softmax.selected_losses` only at the selected positions; `block` as in `block_size`."""
   B, T = targets_BT.shape
   groups = devices.row_shards(B)
   loss, table = _by_group(loss, table, groups)
   flat = lambda x: placement.constrain(x.reshape(groups, -1, *x.shape[2:]), 'B')
-  size = block_size(B * T // groups, classes, block)
-  return _selected_loss(loss, size, table, flat(x_BTD), flat(targets_BT), flat(selected_BT)).reshape(B, T)
+  positions = B * T // groups
+  plan = Plan(size := block_size(positions, classes, block), math.ceil(share * positions / size))
+  return _selected_loss(loss, plan, table, flat(x_BTD), flat(targets_BT), flat(selected_BT)).reshape(B, T)
 
 
 def _by_group(loss: Loss, table: Any, groups: int) -> tuple[Loss, Any]:
@@ -87,37 +114,39 @@ def _put(array: Array, position_GM: Array, values: Array) -> Array:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _selected_loss(loss: Loss, size: int, table: Any, x_GLD: Array, target_GL: Array, selected_GL: Array) -> Array:
-  order_GL, count_G, blocks = _queue(selected_GL, size)
+def _selected_loss(loss: Loss, plan: Plan, table: Any, x_GLD: Array, target_GL: Array, selected_GL: Array) -> Array:
+  order_GL, count_G, blocks = _queue(selected_GL, plan.size)
 
   def body(p: Array, loss_GL: Array) -> Array:
-    position_GM, *inputs = _block(size, p, order_GL, count_G, x_GLD, target_GL)
+    position_GM, *inputs = _block(plan.size, p, order_GL, count_G, x_GLD, target_GL)
     return _put(loss_GL, position_GM, loss(table, *inputs))
 
-  return jax.lax.fori_loop(0, blocks, body, jnp.zeros(target_GL.shape, jnp.float32))
+  with plan.scope():
+    return jax.lax.fori_loop(0, blocks, body, jnp.zeros(target_GL.shape, jnp.float32))
 
 
 def _selected_loss_forward(
-  loss: Loss, size: int, table: Any, x_GLD: Array, target_GL: Array, selected_GL: Array
+  loss: Loss, plan: Plan, table: Any, x_GLD: Array, target_GL: Array, selected_GL: Array
 ) -> tuple[Array, tuple[Any, ...]]:
-  return _selected_loss(loss, size, table, x_GLD, target_GL, selected_GL), (table, x_GLD, target_GL, selected_GL)
+  return _selected_loss(loss, plan, table, x_GLD, target_GL, selected_GL), (table, x_GLD, target_GL, selected_GL)
 
 
 def _selected_loss_backward(
-  loss: Loss, size: int, residuals: tuple[Any, ...], g_GL: Array
+  loss: Loss, plan: Plan, residuals: tuple[Any, ...], g_GL: Array
 ) -> tuple[Any, Array, None, None]:
   table, x_GLD, target_GL, selected_GL = residuals
-  order_GL, count_G, blocks = _queue(selected_GL, size)
+  order_GL, count_G, blocks = _queue(selected_GL, plan.size)
 
   def body(p: Array, carry: tuple[Any, Array]) -> tuple[Any, Array]:
     d_table, dx_GLD = carry
-    position_GM, x_GMD, target_GM, live_GM = _block(size, p, order_GL, count_G, x_GLD, target_GL)
+    position_GM, x_GMD, target_GM, live_GM = _block(plan.size, p, order_GL, count_G, x_GLD, target_GL)
     _, back = jax.vjp(lambda table, x_GMD: loss(table, x_GMD, target_GM, live_GM), table, x_GMD)
     more, dx_GMD = back(jnp.take_along_axis(g_GL, jnp.minimum(position_GM, g_GL.shape[1] - 1), axis=1))
     return jax.tree.map(jnp.add, d_table, more), _put(dx_GLD, position_GM, dx_GMD)
 
   start = jax.tree.map(jnp.zeros_like, (table, x_GLD))
-  d_table, dx_GLD = jax.lax.fori_loop(0, blocks, body, start)
+  with plan.scope():
+    d_table, dx_GLD = jax.lax.fori_loop(0, blocks, body, start)
   return d_table, dx_GLD, None, None
 
 

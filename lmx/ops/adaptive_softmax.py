@@ -11,7 +11,14 @@ from lmx.types import Array
 
 @Operation
 def selected_losses(
-  loss: Callable[..., Array], table: Any, x_BTD: Array, targets_BT: Array, selected_BT: Array, *, classes: int
+  loss: Callable[..., Array],
+  table: Any,
+  x_BTD: Array,
+  targets_BT: Array,
+  selected_BT: Array,
+  *,
+  classes: int,
+  share: float = 1.0,
 ) -> Array:
   """Return `loss(table, x_BTD, targets_BT, selected_BT)`, (B, T) float32.
 
@@ -22,6 +29,7 @@ def selected_losses(
     targets_BT: classes; arbitrary where not selected.
     selected_BT: bool.
     classes: number of classes.
+    share: expected share of the tokens that are selected, for estimates.
   """
-  del classes
+  del classes, share
   return loss(table, x_BTD, targets_BT, selected_BT)

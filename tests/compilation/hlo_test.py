@@ -66,6 +66,14 @@ def test_loop_of_unknown_length_counts_once_and_is_reported():
   assert program.runs['body'] == 1 and program.unknown_loops == 1
 
 
+def test_loop_of_an_adaptive_softmax_counts_as_expected():
+  name = 'f/transpose(jvp(expected_trips_3))/while'
+  given = TEXT.replace('constant(12)', 'add(%i.1, %i.1)').replace('body=%body', f'body=%body, op_name="{name}"')
+  program = hlo.Program(given)
+  assert (program.runs['body'], program.expected_loops, program.unknown_loops) == (3, 1, 0)
+  assert hlo.Program(given.replace('/while', '/while/body/other')).unknown_loops == 1
+
+
 def test_collective_counts_its_larger_side_once_per_channel():
   reduce, gather = hlo.Program(TEXT).collectives()
   assert (reduce.kind, reduce.count, reduce.size, reduce.total) == ('all-reduce', 12, 1024, 12 * 1024)
