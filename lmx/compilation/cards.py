@@ -13,6 +13,7 @@ import re
 from lmx.errors import InputError, suggest
 
 COUNTS = (1, 2, 4, 8)  # cards of a server that NVLink connects
+FALLBACK = '9.0'  # compute capability for which JAX 0.11 compiles Triton kernels without a card
 RESERVED = 0.75  # share of the memory that JAX reserves unless XLA_PYTHON_CLIENT_MEM_FRACTION is set
 
 
@@ -174,6 +175,12 @@ def notes(text: str, total: int, card: Card) -> list[str]:
     found.append(
       "sizes of the workspace and residuals of cuDNN's LSTM are assumed, because cuDNN gives them on the card"
     )
+  capability = '.'.join((re.findall(r': (\d+)', card.capability) + ['0'])[:2])
+  if '__gpu$xla.gpu.triton' in text:
+    found.append(f'Triton kernels are compiled for compute capability {capability}')
+  elif 'triton_kernel_call' in text:  # JAX 0.11 compiles them itself, and knows no absent card
+    other = '' if capability == FALLBACK else f', not for {capability}'
+    found.append(f'Triton kernels are compiled for compute capability {FALLBACK}{other}')
   if total > RESERVED * card.memory * 2**30:
     found.append(f'JAX reserves {RESERVED:.0%} of the memory unless XLA_PYTHON_CLIENT_MEM_FRACTION is set')
   return found

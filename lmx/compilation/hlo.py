@@ -32,6 +32,7 @@ _CALLED = re.compile(
 )
 # Kernels that only appear by name: cuDNN's attention, Pallas on TPUs and GPUs.
 _KERNEL = re.compile(r'custom_call_target="([^"]*(?:fmha|tpu_custom_call|triton)[^"]*)"')
+_PALLAS = re.compile(r'custom_call_target="[^"]*(?:tpu_custom_call|triton)[^"]*"')
 # Transfers to other slices, after the compilation of a collective over them.
 _TRANSFER = re.compile(r'xla_megascale_runtime.*_xla_megascale_transfer_type="(\w+)"')
 _EXPECTED = re.compile(rf'{adaptive_softmax.EXPECTED}(\d+)\)*/while$')
@@ -267,7 +268,7 @@ class Program:
         kernel = _KERNEL.search(instruction.text) if instruction.kind == 'custom-call' else None
         if kernel and ('fmha' in kernel.group(1) or re.search('attention|relative_rows', instruction.op_name)):
           traced = instruction.op_name.removesuffix('/pallas_call').rpartition('/')[2]
-          total[traced if kernel.group(1) == 'tpu_custom_call' else kernel.group(1)] += factor
+          total[kernel.group(1) if 'fmha' in kernel.group(1) else traced] += factor
         is_product = instruction.kind in ('dot', 'convolution') or '"__cublas$' in instruction.text
         if is_product and chunked_attention.SCOPE in instruction.op_name:
           total[f'products of {chunked_attention.SCOPE}'] += factor
@@ -283,11 +284,11 @@ class Program:
         round(factor),
         instruction.op_name,
         _operand_shapes(instruction.text),
-        _metadata(instruction.text),
+        metadata(instruction.text),
       )
       for name, factor in self.runs.items()
       for instruction in self.computations.get(name, ())
-      if instruction.kind == 'custom-call' and 'tpu_custom_call' in instruction.text
+      if instruction.kind == 'custom-call' and _PALLAS.search(instruction.text)
     ]
 
 
@@ -395,10 +396,12 @@ def _operand_shapes(text: str) -> tuple[tuple[int, ...], ...]:
   return tuple(tuple(_dimensions(shape)) for shape in shapes if shape.group(1).startswith(('bf', 'f')))
 
 
-def _metadata(text: str) -> dict[str, str]:
-  """Return the metadata of a Pallas kernel."""
-  match = re.search(r'kernel_metadata=(\{[^}]*\})', text)
-  return dict(json.loads(match.group(1))) if match else {}
+def metadata(text: str) -> dict[str, str]:
+  """Return the metadata of a Pallas kernel from its instruction; {} for other instructions."""
+  if match := re.search(r'kernel_metadata=(\{[^}]*\})', text):
+    return dict(json.loads(match.group(1)))
+  match = re.search(r'serialized_metadata = "(.*?)"', text)  # of Triton, whose quotation marks are escaped
+  return dict(json.loads(match.group(1).replace(r'\22', '"'))) if match else {}
 
 
 def _instruction(name: str, text: str) -> Instruction:

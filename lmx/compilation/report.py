@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lmx.compilation import bound, bundles, cards, hlo, program, roofline, slices, topology
-from lmx.kernels import relative_rows, row_attention, splash_attention
+from lmx.kernels import relative_rows, row_attention, splash_attention, triton
 
 RING = {'all-reduce': 2.0, 'all-gather': 1.0, 'reduce-scatter': 1.0, 'all-to-all': 1.0, 'collective-permute': 1.0}
 KERNEL_SHARE = 0.5  # of the peak, at which Pallas kernels are assumed to compute
@@ -206,7 +206,8 @@ def _estimate(
   """Return the estimated seconds of a step and its utilisation: `work` operations a chip."""
   details: dict[str, Any] = {}
   if isinstance(chip, cards.Card):
-    computing = roofline.seconds(compiled, chip)
+    computing, moved, number = roofline.cost(compiled, chip)
+    details = {'moved_bytes': moved, 'kernels': number}
   else:
     cycles = sum(compiled.cycles().values())
     scheduled = sum(one.call.count * one.cycles for one in kernels) / chip.clock
@@ -231,6 +232,8 @@ def _estimate(
 
 def _kernel_operations(kernel: hlo.Kernel) -> float:
   """Return the operations of one call of an lmx kernel, 0 for others."""
+  if declared := triton.declared(kernel.metadata):
+    return declared.operations
   modules = {'splash': splash_attention, 'row_attention': row_attention, 'relative_rows': relative_rows}
   for name, module in modules.items():
     if name in kernel.op_name:
@@ -288,6 +291,12 @@ def lines(report: Mapping[str, Any]) -> list[str]:
       f'{kind}: compute {estimate["compute_seconds"]:.4g} s, collectives {estimate["collective_seconds"]:.4g} s; MFU '
       f'{estimate["mfu_if_overlapped"]:.3f} if they overlap, {estimate["mfu_if_not"]:.3f} if not'
     )
+    if 'kernels' in estimate:
+      declared = f', {report["pallas_flops_per_chip"]:.4g} operations of which are declared by Triton kernels'
+      text.append(
+        f'{estimate["kernels"]:,} kernels a step move {estimate["moved_bytes"] / 1e9:.1f} GB'
+        f'{declared if report["pallas_flops_per_chip"] else ""}'
+      )
     if estimate.get('pallas_seconds'):
       scheduled, assumed = estimate['pallas_calls_by_bundles'], estimate['pallas_calls_at_half_peak']
       kinds = [f'{scheduled:,} calls by their scheduled bundles'] if scheduled else []

@@ -2,36 +2,65 @@
 
 Kernels run in sequence. Each reaches the peak of its products or the bandwidth of its arrays, whichever takes longer
 (Williams et al. 2009, "Roofline"). Caches do not help, float32 products run in TF32 at half the bfloat16 peak, and
-launches take no time.
+launches take no time. Triton kernels have the operations and bytes that they declare (lmx/kernels/triton.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from lmx.compilation import cards, hlo
+from lmx.kernels import triton
 
 # Instructions that are not kernels, or whose parts are counted separately.
 _NO_KERNEL = (
   'parameter constant tuple get-tuple-element bitcast while call conditional after-all partition-id replica-id '
   'opt-barrier async-start async-update async-done'
 ).split()
-_SLICES = ('dynamic-slice', 'slice', 'gather')
+_SLICES = ('dynamic-slice', 'gather')
+_VIEWS = ('bitcast', 'convert', 'reshape', 'slice')  # in a fusion, they read only the elements that are used
 _UPDATES = ('dynamic-update-slice', 'scatter')
 
 
-def seconds(program: hlo.Program, card: cards.Card) -> float:
-  """Return the least seconds of a step's kernels on one card, without collectives."""
-  total = 0.0
+class Cost(NamedTuple):
+  """Kernels of a step on one card, without collectives.
+
+  Attributes:
+    seconds: their least time.
+    moved: bytes that they read and write.
+    kernels: their number.
+  """
+
+  seconds: float
+  moved: float
+  kernels: int
+
+
+def cost(program: hlo.Program, card: cards.Card) -> Cost:
+  """Return the cost of a step's kernels on one card."""
+  seconds = moved = kernels = 0.0
   for name, runs in program.runs.items():
     instructions = program.computations.get(name, ()) if name not in program.fused else ()
     types = {one.name: one.result for one in instructions}
     for one in instructions:
       kind = one.kind.removesuffix('-start').removesuffix('-done')
       if kind not in hlo.COLLECTIVES and one.kind not in _NO_KERNEL:
-        body = program.body(one)
-        total += runs * max(_computing(body or [one], types, card), traffic(one, body, types) / card.bandwidth)
-  return total
+        computing, size = _kernel(one, program.body(one), types, card)
+        seconds += runs * max(computing, size / card.bandwidth)
+        moved += runs * size
+        kernels += runs
+  return Cost(seconds, moved, round(kernels))
+
+
+def _kernel(
+  one: hlo.Instruction, body: Sequence[hlo.Instruction], types: Mapping[str, str], card: cards.Card
+) -> tuple[float, int]:
+  """Return the seconds of a kernel's products, and the bytes that it reads and writes."""
+  declared = triton.declared(hlo.metadata(one.text))
+  if declared:
+    return declared.operations / card.peak, declared.moved
+  return _computing(body or [one], types, card), traffic(one, body, types)
 
 
 def _computing(parts: Sequence[hlo.Instruction], types: Mapping[str, str], card: cards.Card) -> float:
@@ -55,19 +84,25 @@ def traffic(one: hlo.Instruction, body: Sequence[hlo.Instruction], types: Mappin
     read, parts = [part.name for part in body if part.kind == 'parameter'], list(body)
     outputs = [named[name] for name in body[-1].operands] if body[-1].kind == 'tuple' else [body[-1]]
     types = {name: part.result for name, part in named.items()}
-  return sum(_read(name, parts, types) for name in read) + sum(_written(output, types) for output in outputs)
+  roots = {output.name for output in outputs}
+  return sum(_read(name, parts, types, roots) for name in read) + sum(_written(output, types) for output in outputs)
 
 
-def _read(name: str, parts: Sequence[hlo.Instruction], types: Mapping[str, str]) -> int:
+def _read(name: str, parts: Sequence[hlo.Instruction], types: Mapping[str, str], roots: set[str]) -> int:
   """Return the bytes read from an array: only the slices used, and 0 for an array that is updated in place."""
   whole = hlo.size(types.get(name, ''))
   slices = 0
   for user in parts:
     if name not in user.operands or (user.kind in _UPDATES and user.operands[0] == name):
       continue
-    if user.kind not in _SLICES or user.operands[0] != name:
+    size = hlo.size(user.result)
+    if user.kind in _VIEWS:
+      used = size if user.name in roots else _read(user.name, parts, types, roots)
+      slices += used * whole // max(size, 1) if user.kind == 'convert' else used
+    elif user.kind in _SLICES and user.operands[0] == name:
+      slices += size
+    else:
       return whole
-    slices += hlo.size(user.result)
   return min(whole, slices)
 
 

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from lmx.compilation import cards, hlo, roofline, slices, topology
+from lmx.compilation import cards, hlo, report, roofline, slices, topology
 from lmx.errors import InputError
-from lmx.kernels import chunked_attention
+from lmx.kernels import chunked_attention, triton
 
 ATTENTION = """HloModule jit_step
 
@@ -19,6 +19,46 @@ ENTRY %main (q: bf16[2,8,3,16], k: bf16[2,12,3,16]) -> bf16[2,3,8,16] {
 backend_config={"intermediate_tensor_shape": {"element_type": "BF16", "dimensions": ["2", "3", "8", "12"]}}
   ROOT %b = (bf16[2,3,8,16]{3,1,2,0}, u8[0]{0}) custom-call(%q, %k), custom_call_target="__cudnn$fmhaSoftmaxBackward", \
 backend_config={"intermediate_tensor_shape": {"element_type": "BF16", "dimensions": ["2", "3", "8", "12"]}}
+}
+"""
+GATHER = """HloModule jit_step
+
+%pick (all: bf16[8,96], ids: s32[8]) -> (f32[8], bf16[8,90]) {
+  %all = bf16[8,96]{1,0} parameter(0)
+  %ids = s32[8]{0} parameter(1)
+  %real = bf16[8,90]{1,0} slice(%all), slice={[0:8], [0:90]}
+  %float = f32[8,90]{1,0} convert(%real)
+  ROOT %found = f32[8]{0} gather(%float, %ids), slice_sizes={1,1}
+}
+
+%double (all.1: bf16[8,96]) -> bf16[8,90] {
+  %all.1 = bf16[8,96]{1,0} parameter(0)
+  %real.1 = bf16[8,90]{1,0} slice(%all.1), slice={[0:8], [0:90]}
+  ROOT %sum = bf16[8,90]{1,0} add(%real.1, %real.1)
+}
+
+%cast (all.2: bf16[8,90]) -> f32[8,90] {
+  %all.2 = bf16[8,90]{1,0} parameter(0)
+  ROOT %float.1 = f32[8,90]{1,0} convert(%all.2)
+}
+
+ENTRY %main (a: bf16[8,96], i: s32[8]) -> f32[8,90] {
+  %a = bf16[8,96]{1,0} parameter(0)
+  %i = s32[8]{0} parameter(1)
+  %targets = f32[8]{0} fusion(%a, %i), calls=%pick
+  %twice = bf16[8,90]{1,0} fusion(%a), calls=%double
+  ROOT %whole = f32[8,90]{1,0} fusion(%twice), calls=%cast
+}
+"""
+TRITON = """HloModule jit_step
+
+ENTRY %main (q: f32[2,3]) -> f32[2,3] {
+  %q = f32[2,3]{1,0} parameter(0)
+  %o = f32[2,3]{1,0} custom-call(%q), custom_call_target="__gpu$xla.gpu.triton", \
+operand_layout_constraints={f32[2,3]{1,0}}, metadata={op_name="jit(f)/flash_attention/pallas_call"}, \
+backend_config={ir = "ML\\EFR\\0D{", name = "body", serialized_metadata = "{\\22cost\\22: \\22[70000, 3000]\\22}"}
+  ROOT %p = f32[2,3]{1,0} custom-call(%o), custom_call_target="triton_kernel_call_ffi", \
+operand_layout_constraints={f32[2,3]{1,0}}, metadata={op_name="jit(f)/other/pallas_call"}, backend_config={name = "b"}
 }
 """
 CUBLAS = """HloModule jit_step
@@ -145,6 +185,30 @@ def test_roofline_time_is_bound_by_flops_or_bytes():
   card = dataclasses.replace(cards.CARDS['h100'], bandwidth=1.0, peak=1e30)
   load, product, store = 4 * square, 2 * 2 * square + 4 * square, 8 * square
   moved = 12 * (load + product + store) + 2 * 4 * 12 * square  # the last is the copy
-  assert roofline.seconds(hlo.Program(KERNELS), card) == pytest.approx(moved, abs=12 * 3 * scalar)
+  cost = roofline.cost(hlo.Program(KERNELS), card)
+  assert cost.seconds == cost.moved == pytest.approx(moved, abs=12 * 3 * scalar) and cost.kernels == 12 * 3 + 1
   card = dataclasses.replace(card, bandwidth=1e30, peak=1.0)
-  assert roofline.seconds(hlo.Program(KERNELS), card) == pytest.approx(12 * 2 * 64**3)
+  assert roofline.cost(hlo.Program(KERNELS), card).seconds == pytest.approx(12 * 2 * 64**3)
+
+
+def test_gather_behind_views_reads_its_elements():
+  cost = roofline.cost(hlo.Program(GATHER), dataclasses.replace(cards.CARDS['h100'], bandwidth=1.0))
+  ids, found, doubled = 4 * 8, 4 * 8, 2 * 8 * 90
+  assert cost.moved == (ids + 2 * 8 + found) + 2 * doubled + (doubled + 2 * doubled)
+
+
+def test_triton_kernel_costs_what_it_declares():
+  card = dataclasses.replace(cards.CARDS['h100'], bandwidth=1.0, peak=10.0)
+  assert roofline.cost(hlo.Program(TRITON), card) == (7e4 / 10 + 4 * 6 * 2, 3e3 + 4 * 6 * 2, 2)
+  kernels = hlo.Program(TRITON).kernels()
+  assert [triton.declared(one.metadata) for one in kernels] == [(70000, 3000), None]
+  report_ = report.read(TRITON, 0.0, slices.parse('h100x1'))
+  assert report_['pallas_flops_per_chip'] == report_['program_flops_per_chip'] == 7e4
+  assert report_['pallas_calls_not_counted'] == 1
+  assert report_['attention'] == {'flash_attention': 1}
+
+
+@pytest.mark.parametrize('name, text', [('h100', '__gpu$xla.gpu.triton'), ('a100', 'triton_kernel_call_ffi')])
+def test_capability_of_triton_kernels_is_reported(name, text):
+  (note,) = [note for note in cards.notes(text, 0, cards.CARDS[name]) if 'Triton' in note]
+  assert ('not for 8.0' in note) == (name == 'a100') and 'compute capability 9.0' in note
