@@ -43,6 +43,7 @@ class Placement:
     rules: mesh axes that shard each axis of an activation; an axis without a rule is not sharded.
     mapped: each device traces its own rows (`pmap`), so there is nothing to shard.
     implementation: function of an `Operation` that returns the function that computes it, None for its equation.
+    logits: type in which products with a vocabulary's table are stored, where their operands have it too.
   """
 
   platform: str
@@ -51,6 +52,7 @@ class Placement:
   rules: Rules = RULES
   mapped: bool = False
   implementation: Callable[[Any], Callable[..., Any] | None] = lambda _: None
+  logits: str = 'float32'
 
   @property
   def devices(self) -> int:

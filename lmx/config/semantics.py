@@ -188,6 +188,13 @@ RULES: dict[str, Rule] = {
     {'optim.min_cut': 0},
     in_evaluation=False,
   ),
+  'bfloat16_logits': Rule(
+    'the training loss of a bfloat16 model rounds logits to bfloat16 on a GPU',
+    lambda config: config['model'].get('dtype') == 'bfloat16',
+    {'parallel.logits_dtype': 'float32'},
+    in_evaluation=False,
+    on_cpu=False,
+  ),
   'plateau_score': Rule(
     'a plateau follows the score that train.best_by names, not the loss',
     lambda config: config['optim']['schedule'] == 'plateau' and config['train']['best_by'] != 'loss',
@@ -234,7 +241,7 @@ def evaluation_notes(config: Config, platform: str) -> list[str]:
 
 # Settings that earlier versions had not, with the value that computes as they did: it is no part of a digest.
 _LATER: dict[str, Any] = {
-  **dict.fromkeys((f'semantics.{rule}' for rule in ('few_shapes', 'label_forms', 'packed_rows')), 0),
+  **dict.fromkeys((f'semantics.{rule}' for rule in ('bfloat16_logits', 'few_shapes', 'label_forms', 'packed_rows')), 0),
   **dict.fromkeys((f'semantics.{rule}' for rule in ('plateau_score', 'split_names')), 0),
   **dict.fromkeys((f'semantics.{rule}' for rule in ('numba_attention', 'numba_loops', 'numba_updates')), 0),
   'data.batching.context': 'sentence',

@@ -39,6 +39,11 @@ class Config:
     reduce_dtype: type in which gradients are reduced over devices, 'float32' or 'bfloat16', which sends half the bytes
       and rounds them; microbatches are added in float32 before. Data parallelism only. As under 'pmap', each device
       then draws its own dropout.
+    logits_dtype: type in which the training loss stores logits of a bfloat16 model: 'float32', 'bfloat16', or 'auto':
+      'bfloat16' on NVIDIA GPUs, where it halves the traffic of the output layer, else 'float32'. Sums over the
+      vocabulary are float32, and so are the logits of evaluations.
+    equations: operations of lmx/ops that the training step computes by their equation instead of by lmx/kernels, such
+      as ('layer_norm',): to time a kernel, or to rule it out as the cause of a fault. Values differ by rounding.
   """
 
   mode: str = 'jit'
@@ -51,6 +56,8 @@ class Config:
   pad_vocabulary: int = 1
   shard_optimizer: bool = True
   reduce_dtype: str = 'float32'
+  logits_dtype: str = 'auto'
+  equations: tuple[str, ...] = ()
 
   def __post_init__(self) -> None:
     if self.mode not in ('jit', 'pmap'):
@@ -73,6 +80,7 @@ class Config:
         f'parallel.reduce_dtype: got "{self.reduce_dtype}" with parallel.fsdp or tensor; expected data parallelism; '
         'set parallel.reduce_dtype=float32, or fsdp and tensor to 1'
       )
+    check_choice('parallel.logits_dtype', self.logits_dtype, ('auto', 'float32', 'bfloat16'))
     for regex, spec in self.rules:
       unknown = [a for a in spec if a is not None and a not in MESH_AXES]
       if unknown:

@@ -30,6 +30,7 @@ from lmx.engine.devices import compiler_options, of_devices
 from lmx.engine.state import leaf_name
 from lmx.engine.step import Reduction
 from lmx.errors import InputError
+from lmx.kernels.implementations import find_except
 from lmx.layout import layer_name, resize, stack_range
 
 ROWS = PartitionSpec(('data', 'fsdp'))
@@ -111,6 +112,10 @@ class Engine:
     self.mesh = _mesh(cfg.mode, devices[:needed], (data, fsdp, cfg.tensor))
     self.row_shards = data * fsdp
     self.placement = of_devices(devices, self.mesh, mapped=cfg.mode == 'pmap')
+    logits = {'auto': 'bfloat16' if self.placement.platform == 'gpu' else 'float32'}.get(cfg.logits_dtype)
+    self._training = dataclasses.replace(
+      self.placement, implementation=find_except(cfg.equations), logits=logits or cfg.logits_dtype
+    )
     self._whole = NamedSharding(self.mesh, PartitionSpec())
     self._rows = NamedSharding(self.mesh, ROWS)
     # pmap's arrays are process-local; with this initial placement they are neither copied nor traced twice.
@@ -362,7 +367,7 @@ class Engine:
     """
 
     def on_device(*args: Any) -> Any:
-      with placement.scope(dataclasses.replace(self.placement, mapped=True)):
+      with placement.scope(dataclasses.replace(self._training, mapped=True)):
         return function(*args, axis='data')
 
     whole = PartitionSpec()
@@ -385,7 +390,7 @@ class Engine:
     Returns:
       `(state, model_state, batch, key) -> (state, model_state, metrics)` over this engine's arrays.
     """
-    arguments, step = (0, 1) if donate else (), precision.wrap(self.matmul_precision, step, self.placement)
+    arguments, step = (0, 1) if donate else (), precision.wrap(self.matmul_precision, step, self._training)
     if self.cfg.mode == 'pmap':
       return jax.pmap(
         functools.partial(step, axis='data'),
@@ -416,8 +421,11 @@ class Engine:
     """Return XLA's options for the training step.
 
     On a TPU, disables windowed products (one window per chip) for results reduced over chips: at these model widths a
-    window is too narrow for the matrix unit.
+    window is too narrow for the matrix unit. On a GPU, keeps the products of queries, keys and values separate: XLA
+    would merge small ones and then copy the parts of the result.
     """
+    if self.placement.platform == 'gpu':
+      return {'xla_gpu_dot_merger_threshold_mb': '0'}
     if self.placement.platform != 'tpu':
       return compiler_options(self.placement.platform)
     return {'xla_jf_spmd_threshold_for_windowed_einsum_mib': '1000000'}

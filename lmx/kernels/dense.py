@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import math
 import string
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -28,11 +29,11 @@ from lmx.types import Array, Params
 MOST_BYTES, ROWS, LEAST_KERNEL = 2**31, (2, 16), 2**19  # of `for_decoding`; elements of a kernel
 
 
-def einsum(axes: str, x: Array, y: Array) -> Array:
-  """Compute `dense.einsum`; the gradient of a float32 y is in float32."""
+def einsum(axes: str, x: Array, y: Array, dtype: Any = jnp.float32) -> Array:
+  """Compute `dense.einsum`; the gradient of a float32 y is in float32, and a bfloat16 product may be in `dtype`."""
   if x.dtype == jnp.float32 or y.dtype not in (x.dtype, jnp.float32):
     return dense.einsum.equation(axes, x, y)
-  return _einsum(_explicit(axes, x.ndim, y.ndim), x, y)
+  return _einsum(_explicit(axes, x.ndim, y.ndim), dtype, x, y)
 
 
 def dot(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
@@ -94,16 +95,33 @@ def affine(x: Array, kernel_XY: Array, bias_Y: Array | None, axes: int) -> Array
   To sum a gradient over two row axes, XLA on a CPU transposes an operand and takes twice as long.
   """
   rows = x.shape[: x.ndim - axes]
-  y = dense.dot(x.reshape(-1, *kernel_XY.shape[:axes]), kernel_XY, axes).reshape(*rows, *kernel_XY.shape[axes:])
+  x_RX = x.reshape(-1, *kernel_XY.shape[:axes])
+  if devices.is_platform('gpu') and bias_Y is not None:  # cuBLAS adds only a bias of one axis
+    y_RY = dense.add(dense.dot(x_RX, kernel_XY.reshape(*kernel_XY.shape[:axes], -1), axes), bias_Y.reshape(-1))
+    return y_RY.reshape(*rows, *kernel_XY.shape[axes:])
+  y = dense.dot(x_RX, kernel_XY, axes).reshape(*rows, *kernel_XY.shape[axes:])
   return y if bias_Y is None else dense.add(y, bias_Y)
 
 
+def layer_norm(x_BTD: Array, scale_D: Array, bias_D: Array | None, eps: float) -> Array:
+  """Compute `dense.layer_norm`; on a GPU the backward pass reads x and the gradient once for each of two sums."""
+  if not devices.is_platform('gpu'):
+    return dense.layer_norm.equation(x_BTD, scale_D, bias_D, eps)
+  y_BTD = _layer_norm(eps, x_BTD, scale_D)
+  return y_BTD if bias_D is None else y_BTD + bias_D.reshape((1,) * (x_BTD.ndim - 1) + (-1,))
+
+
+def activate(x: Array, function: Callable[[Array], Array]) -> Array:
+  """Compute `dense.activate`; on a GPU the backward pass reads only x, and no value that the forward pass stored."""
+  return _activate(function, x) if devices.is_platform('gpu') else dense.activate.equation(x, function)
+
+
 def split_affine(x: Array, kernel_XCY: Array, bias_CY: Array | None, axes: int, idle: int | None) -> tuple[Array, ...]:
-  """Compute `dense.split_affine`; on a TPU as separate products, because splitting one result would copy it."""
+  """Compute `dense.split_affine`; on TPUs and GPUs as separate products, because splitting one result copies it."""
   count = kernel_XCY.shape[axes]
   part = lambda array, axis, i: jax.lax.index_in_dim(array, i, axis, keepdims=False)
   biases: Any = [None] * count if bias_CY is None else dense.split_biases(bias_CY, idle)
-  if devices.is_platform('tpu'):
+  if devices.is_platform('tpu') or devices.is_platform('gpu'):
     return tuple(affine(x, part(kernel_XCY, axes, i), biases[i], axes) for i in range(count))
   y = affine(x, kernel_XCY, None if bias_CY is None else jnp.stack(biases), axes)
   return tuple(part(y, x.ndim - axes, i) for i in range(count))
@@ -235,16 +253,17 @@ def _explicit(axes: str, *sizes: int) -> str:
   return axes.replace('...', ''.join(free[:hidden]))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _einsum(axes: str, x: Array, y: Array) -> Array:
-  return jnp.einsum(axes, x, y.astype(x.dtype), preferred_element_type=jnp.float32)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _einsum(axes: str, dtype: Any, x: Array, y: Array) -> Array:
+  return jnp.einsum(axes, x, y.astype(x.dtype), preferred_element_type=dtype)
 
 
-def _forward(axes: str, x: Array, y: Array) -> tuple[Array, tuple[Array, Array]]:
-  return _einsum(axes, x, y), (x, y)
+def _forward(axes: str, dtype: Any, x: Array, y: Array) -> tuple[Array, tuple[Array, Array]]:
+  return _einsum(axes, dtype, x, y), (x, y)
 
 
-def _backward(axes: str, operands: tuple[Array, Array], gradient: Array) -> tuple[Any, Any]:
+def _backward(axes: str, dtype: Any, operands: tuple[Array, Array], gradient: Array) -> tuple[Any, Any]:
+  del dtype
   (x, y), (inputs, result) = operands, axes.split('->')
   first, second = inputs.split(',')
   gradient, x, y = _operands(gradient.astype(x.dtype), x, y.astype(x.dtype))
@@ -255,3 +274,50 @@ def _backward(axes: str, operands: tuple[Array, Array], gradient: Array) -> tupl
 
 
 _einsum.defvjp(_forward, _backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _layer_norm(eps: float, x_BTD: Array, scale_D: Array) -> Array:
+  return dense.layer_norm.equation(x_BTD, scale_D, None, eps)
+
+
+def _norm_forward(eps: float, x_BTD: Array, scale_D: Array) -> tuple[Array, tuple[Array, Array]]:
+  return _layer_norm(eps, x_BTD, scale_D), (x_BTD, scale_D)
+
+
+def _norm_backward(eps: float, residuals: tuple[Array, Array], bar_BTD: Array) -> tuple[Array, Array]:
+  """Compute the gradients in three passes: means and deviations, sums over rows, and the gradient of x.
+
+  Without the barriers, XLA computes means and deviations in each pass, and stores a float32 array between them.
+  """
+  x_BTD, scale_D = residuals
+  mean = functools.partial(jnp.mean, axis=-1, keepdims=True)
+  x_BTD = jax.lax.optimization_barrier(x_BTD).astype(jnp.float32)
+  shifted_BTD = x_BTD - x_BTD[..., :1]  # by an element, so that the difference of squares is exact to D roundings
+  mean_BT1 = mean(shifted_BTD)
+  inverse_BT1 = jax.lax.rsqrt(jnp.maximum(mean(jnp.square(shifted_BTD)) - jnp.square(mean_BT1), 0.0) + eps)
+  mean_BT1, inverse_BT1 = jax.lax.optimization_barrier((mean_BT1 + x_BTD[..., :1], inverse_BT1))
+  normal_BTD = (x_BTD - mean_BT1) * inverse_BT1
+  scaled_BTD = bar_BTD * scale_D
+  dx_BTD = (scaled_BTD - mean(scaled_BTD) - normal_BTD * mean(scaled_BTD * normal_BTD)) * inverse_BT1
+  return dx_BTD.astype(residuals[0].dtype), jnp.sum(bar_BTD * normal_BTD, axis=tuple(range(x_BTD.ndim - 1)))
+
+
+_layer_norm.defvjp(_norm_forward, _norm_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _activate(function: Callable[[Array], Array], x: Array) -> Array:
+  return function(x)
+
+
+def _activate_forward(function: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
+  return function(x), x
+
+
+def _activate_backward(function: Callable[[Array], Array], x: Array, bar: Array) -> tuple[Array]:
+  # Behind the barrier, XLA does not see that the forward pass computed the same values, and does not store them.
+  return jax.vjp(function, jax.lax.optimization_barrier(x))[1](bar)
+
+
+_activate.defvjp(_activate_forward, _activate_backward)

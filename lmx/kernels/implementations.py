@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import functools
 import importlib
+import pkgutil
 from collections.abc import Callable
 from typing import Any
 
-from lmx import types
+from lmx import ops, types
+from lmx.errors import check_choice
 from lmx.ops.operation import Operation
 
 
@@ -22,6 +24,22 @@ def find(operation: Operation) -> Callable[..., Any]:
   equation = operation.equation
   implementation: Callable[..., Any] = getattr(kernel(equation.__module__.rpartition('.')[2]), equation.__name__)
   return implementation
+
+
+@functools.cache
+def find_except(names: tuple[str, ...]) -> Callable[[Operation], Callable[..., Any] | None]:
+  """Return `find` without the operations of these names, which compute their equations.
+
+  Raises:
+    InputError: there is no such operation.
+  """
+  if not names:
+    return find
+  files = [importlib.import_module(f'lmx.ops.{module.name}') for module in pkgutil.iter_modules(ops.__path__)]
+  known = sorted({one.equation.__name__ for file in files for one in vars(file).values() if isinstance(one, Operation)})
+  for name in names:
+    check_choice('parallel.equations', name, known)
+  return lambda operation: None if operation.equation.__name__ in names else find(operation)
 
 
 def kernel(name: str) -> Any:

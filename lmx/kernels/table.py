@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.kernels.dense import einsum, of_few_rows
-from lmx.kernels.devices import is_parameter_sharded, is_platform
+from lmx.kernels.devices import is_parameter_sharded, is_platform, placed
 from lmx.ops import table
 from lmx.placement import constrain
 from lmx.types import Array, Copies, ReadRows, Table
@@ -86,14 +86,23 @@ _take_gathered.defvjp(_forward, _backward)
 
 
 def product(x_BTD: Array, table_VD: Table) -> Array:
-  """Compute `table.product`; on a CPU, decoding a few rows uses `of_few_rows`."""
+  """Compute `table.product`, rounded to the placement's type of logits.
+
+  On a CPU, decoding a few rows uses `of_few_rows`.
+  """
+  product_ = _rounded if placed().logits == x_BTD.dtype == jnp.bfloat16 else einsum
   if not isinstance(table_VD, Copies):
     is_one_position = x_BTD.ndim == 3 and x_BTD.shape[1] == 1 and 2 <= len(x_BTD) <= MOST_ROWS
     if is_one_position and table_VD.size >= LEAST_TABLE and is_platform('cpu'):
       return of_few_rows(x_BTD[:, 0], table_VD)[:, None]
-    return einsum('...D,VD->...V', x_BTD, table_VD)
+    return product_('...D,VD->...V', x_BTD, table_VD)
   values_SVD = table_VD.values_SVD
   if len(x_BTD) % len(values_SVD):
-    return einsum('...D,VD->...V', x_BTD, values_SVD[0])
-  y = einsum('S...D,SVD->S...V', x_BTD.reshape(len(values_SVD), -1, *x_BTD.shape[1:]), values_SVD)
+    return product_('...D,VD->...V', x_BTD, values_SVD[0])
+  y = product_('S...D,SVD->S...V', x_BTD.reshape(len(values_SVD), -1, *x_BTD.shape[1:]), values_SVD)
   return y.reshape(*x_BTD.shape[:-1], -1)
+
+
+def _rounded(axes: str, x: Array, y: Array) -> Array:
+  """Return the `einsum` in float32 of a product that is stored in the type of x."""
+  return einsum(axes, x, y, dtype=x.dtype).astype(jnp.float32)

@@ -21,7 +21,7 @@ from lmx.errors import InputError
 from lmx.layers import decoder_block, embedding, kv_cache, sinusoids, transformer
 from lmx.layers.block import Block
 from lmx.layers.decoder_block import DecoderBlock, Source
-from lmx.ops import dropout, masks
+from lmx.ops import dense, dropout, masks
 from lmx.ops.rematerialisation import Policy
 from lmx.types import Array, Batch, Features, Params, State, recording_attention
 
@@ -140,7 +140,7 @@ def _final_norm(block: Block, params: Params, name: str, x_BTD: Array) -> Array:
   """Apply the final normalisation, which only pre-norm has."""
   if block.norm == 'post':
     return x_BTD
-  return transformer.layer_norm(x_BTD, params[name]['scale'], params[name]['bias'], block.eps).astype(block.dtype)
+  return dense.layer_norm(x_BTD, params[name]['scale'], params[name]['bias'], block.eps).astype(block.dtype)
 
 
 def encode(net: Net, params: Params, batch: Batch, key: Array | None = None) -> Array:

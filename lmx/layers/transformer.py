@@ -65,16 +65,6 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def layer_norm(x_BTD: Array, scale_D: Array, bias_D: Array | None, eps: float) -> Array:
-  """Return (x - mean) / sqrt(variance + eps) * scale + bias over the last axis, float32; without a bias if None."""
-  x_BTD = x_BTD.astype(jnp.float32)
-  lift = (1,) * (x_BTD.ndim - 1) + (-1,)
-  centred_BTD = x_BTD - jnp.mean(x_BTD, axis=-1, keepdims=True)
-  inverse_BT1 = jax.lax.rsqrt(jnp.mean(jnp.square(centred_BTD), axis=-1, keepdims=True) + eps)
-  scaled_BTD = centred_BTD * inverse_BT1 * scale_D.reshape(lift)
-  return scaled_BTD if bias_D is None else scaled_BTD + bias_D.reshape(lift)
-
-
 class Norm(nn.Module):
   """Layer normalisation with scale and, unless `bias` is False, bias over the last axis."""
 
@@ -87,7 +77,7 @@ class Norm(nn.Module):
     D = x_BTD.shape[-1]
     scale_D = self.param('scale', nn.initializers.ones, (D,))
     bias_D = self.param('bias', nn.initializers.zeros, (D,)) if self.bias else None
-    return layer_norm(x_BTD, scale_D, bias_D, self.eps).astype(self.dtype)
+    return dense.layer_norm(x_BTD, scale_D, bias_D, self.eps).astype(self.dtype)
 
 
 class Projection(nn.Module):
@@ -203,7 +193,8 @@ class Mlp(nn.Module):
   @nn.compact
   def __call__(self, x_BTD: Array, key: Array | None) -> Array:
     D, F = x_BTD.shape[-1], self.hidden
-    h_BTF = ACTIVATIONS[self.activation](constrain(self.project((D,), (F,), name='in')(x_BTD), 'BTF'))
+    h_BTF = constrain(self.project((D,), (F,), name='in')(x_BTD), 'BTF')
+    h_BTF = dense.activate(h_BTF, ACTIVATIONS[self.activation])
     return self.project((F,), (D,), residual=True, name='out')(dropout.dropout(h_BTF, self.rate, key))
 
   def project(self, inputs: tuple[int, ...], outputs: tuple[int, ...], **fields: Any) -> Projection:

@@ -158,7 +158,7 @@ def _embed(cfg: Config, params: Params, batch: Batch, key: Array | None) -> Arra
   x_BTD = embedding.lookup(tables['tokens'], tokens_BT, 'float32')
   x_BTD = x_BTD + embedding.lookup(tables['types'], types_BT, 'float32')
   x_BTD = embedding.add_positions(x_BTD, tables['positions'], batch.get('position_BT'))
-  x_BTD = transformer.layer_norm(x_BTD, tables['norm']['scale'], tables['norm']['bias'], cfg.eps)
+  x_BTD = dense.layer_norm(x_BTD, tables['norm']['scale'], tables['norm']['bias'], cfg.eps)
   return dropout.dropout(x_BTD.astype(cfg.dtype), cfg.dropout_hidden, key)
 
 
@@ -210,7 +210,7 @@ def _transform(cfg: Config, params: Params, features: Features) -> Array:
   """Return the input of the masked-LM output matrix: dense, GELU, LayerNorm."""
   head = params['mlm']
   x_BTD = transformer.ACTIVATIONS[f'gelu_{cfg.gelu}'](_dense(head['dense'], features.last_BTD))
-  return transformer.layer_norm(x_BTD, head['norm']['scale'], head['norm']['bias'], cfg.eps).astype(cfg.dtype)
+  return dense.layer_norm(x_BTD, head['norm']['scale'], head['norm']['bias'], cfg.eps).astype(cfg.dtype)
 
 
 def _output(cfg: Config, params: Params) -> Array:

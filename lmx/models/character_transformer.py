@@ -43,7 +43,7 @@ from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import embedding, kv_cache, sinusoids, softmax, transformer
 from lmx.layers.block import Block
-from lmx.ops import attention
+from lmx.ops import attention, dense
 from lmx.ops.rematerialisation import Policy
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -208,7 +208,7 @@ def _normalize(cfg: Config, classifiers: Params, x_BTD: Array) -> Array:
   if cfg.norm == 'post':
     return x_BTD
   norm = classifiers['norm']
-  return transformer.layer_norm(x_BTD, norm['scale'], norm['bias'], EPS).astype(cfg.dtype)
+  return dense.layer_norm(x_BTD, norm['scale'], norm['bias'], EPS).astype(cfg.dtype)
 
 
 def logits(cfg: Config, params: Params, features: Features) -> Array:

@@ -31,7 +31,7 @@ from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import embedding, kv_cache, softmax, transformer
 from lmx.layers.transformer import Init, Mlp, Norm, SelfAttention
-from lmx.ops import attention, dropout
+from lmx.ops import attention, dense, dropout
 from lmx.ops.masks import AttentionMask
 from lmx.ops.rematerialisation import Policy
 from lmx.types import Array, Batch, Features, Params, State
@@ -193,7 +193,7 @@ def apply(
     scan=cfg.scan,
     remat=cfg.remat,
   )
-  last_BTD = transformer.layer_norm(x_BTD, params['norm']['scale'], params['norm'].get('bias'), cfg.eps)
+  last_BTD = dense.layer_norm(x_BTD, params['norm']['scale'], params['norm'].get('bias'), cfg.eps)
   features = Features(last_BTD.astype(cfg.dtype), layers=hidden if all_layers else None)
   return features, {'position_B': read_B, 'layers': caches} if state else ()
 

@@ -29,7 +29,7 @@ from lmx import layout
 from lmx.errors import InputError, check_choice, check_heads, check_least, check_range
 from lmx.layers import compressed_attention, embedding, kv_cache, sinusoids, softmax, transformer
 from lmx.layers.block import Block
-from lmx.ops import attention, dropout
+from lmx.ops import attention, dense, dropout
 from lmx.ops.masks import AttentionMask
 from lmx.ops.rematerialisation import Policy
 from lmx.types import Array, Batch, Features, Params, State
@@ -201,7 +201,7 @@ def apply(
     hidden.append(x_BTD)
     caches += cache or ()
   if cfg.norm == 'pre':
-    x_BTD = transformer.layer_norm(x_BTD, params['norm']['scale'], params['norm']['bias'], EPS).astype(cfg.dtype)
+    x_BTD = dense.layer_norm(x_BTD, params['norm']['scale'], params['norm']['bias'], EPS).astype(cfg.dtype)
   features = Features(x_BTD, layers=tuple(hidden) if all_layers else None)
   if position_BT is None:
     return features, ()

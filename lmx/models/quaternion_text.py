@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from lmx import layout
 from lmx.errors import InputError, check_range
 from lmx.layers import embedding, kv_cache, quaternion, sinusoids, softmax, transformer
-from lmx.ops import dropout
+from lmx.ops import dense, dropout
 from lmx.types import Array, Batch, Features, Params, State
 
 CAUSAL = True  # with `causal=False` there is neither a state nor next-token logits
@@ -118,7 +118,7 @@ def apply(
   )
   if cfg.norm == 'pre':
     norm = params['norm']
-    x_BTD = transformer.layer_norm(x_BTD, norm['scale'], norm['bias'], quaternion.EPS).astype(cfg.dtype)
+    x_BTD = dense.layer_norm(x_BTD, norm['scale'], norm['bias'], quaternion.EPS).astype(cfg.dtype)
   features = Features(x_BTD, layers=hidden if all_layers else None)
   return features, {'position_B': read_B, 'layers': caches} if state else ()
 

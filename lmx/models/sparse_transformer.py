@@ -42,7 +42,7 @@ from lmx.errors import InputError, check_choice, check_heads, check_least, check
 from lmx.layers import embedding, kv_cache, softmax, transformer
 from lmx.layers.block import Block
 from lmx.layers.sparse_attention import SparseAttention
-from lmx.ops import attention, dropout, masks, sparse_attention
+from lmx.ops import attention, dense, dropout, masks, sparse_attention
 from lmx.ops.rematerialisation import Policy
 from lmx.types import Array, Batch, Features, Params, State
 
@@ -223,7 +223,7 @@ def apply(
     )
     hidden += outputs[1:]
     new += group_caches or ()
-  last_BTD = transformer.layer_norm(x_BTD, params['norm']['scale'], params['norm']['bias'], EPS)
+  last_BTD = dense.layer_norm(x_BTD, params['norm']['scale'], params['norm']['bias'], EPS)
   features = Features(last_BTD.astype(cfg.dtype), layers=tuple(hidden) if all_layers else None)
   return features, {'position_B': read_B, 'layers': tuple(new)} if state else ()
 

@@ -1,10 +1,11 @@
-"""Products with parameters, and sums with them.
+"""Parts of dense layers: products with parameters, sums with them, layer normalisation and activations.
 
 Activations are in the compute type, such as bfloat16. Parameters are in float32 and are rounded to it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -76,3 +77,20 @@ def split_biases(bias_CY: Array, idle: int | None) -> list[Any]:
 def add(x: Array, parameter: Array) -> Array:
   """Return x + parameter in the type of x; the parameter's gradient is summed over x's other axes in its own type."""
   return x + jnp.broadcast_to(parameter, x.shape).astype(x.dtype)
+
+
+@Operation
+def layer_norm(x_BTD: Array, scale_D: Array, bias_D: Array | None, eps: float) -> Array:
+  """Return (x - mean) / sqrt(variance + eps) * scale + bias over the last axis, float32; without a bias if None."""
+  x_BTD = x_BTD.astype(jnp.float32)
+  lift = (1,) * (x_BTD.ndim - 1) + (-1,)
+  centred_BTD = x_BTD - jnp.mean(x_BTD, axis=-1, keepdims=True)
+  inverse_BT1 = jax.lax.rsqrt(jnp.mean(jnp.square(centred_BTD), axis=-1, keepdims=True) + eps)
+  scaled_BTD = centred_BTD * inverse_BT1 * scale_D.reshape(lift)
+  return scaled_BTD if bias_D is None else scaled_BTD + bias_D.reshape(lift)
+
+
+@Operation
+def activate(x: Array, function: Callable[[Array], Array]) -> Array:
+  """Return `function` of each element of x."""
+  return function(x)

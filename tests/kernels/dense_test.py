@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from lmx import placement
 from lmx.compilation import hlo
 from lmx.kernels import dense as dense_kernels
+from lmx.layers import transformer
 from lmx.ops import dense
 from tests import placed
 
@@ -167,3 +168,61 @@ def test_one_cpu_multiplies_matrices(x, kernel, axes):
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected)
   products = re.findall(r'f32\[([\d,]*)\] = dot_general', program)
   assert len(products) == 3 and all(shape.count(',') == 1 for shape in products)
+
+
+def value_and_gradients(function, weights, *args):
+  """The weighted sum of a function of arrays, and its gradients."""
+  loss = lambda *args: jnp.sum(function(*args).astype(jnp.float32) * weights)
+  return jax.jit(jax.value_and_grad(loss, argnums=tuple(range(len(args)))))(*args)
+
+
+def close(found, expected, tolerance):
+  for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+    assert a.dtype == b.dtype
+    a, b = (np.asarray(x, np.float32) for x in (a, b))
+    np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * max(1.0, np.abs(b).max()))
+
+
+@pytest.mark.parametrize('bias', [True, False])
+@pytest.mark.parametrize('dtype, tolerance', [('float32', 1e-5), ('bfloat16', 2e-2)])
+def test_layer_norm_for_gpus_equals_the_equation(dtype, tolerance, bias):
+  """Also where an element or the mean is far from the others, and in constant rows, as of padding."""
+  rng = np.random.default_rng(0)
+  x_BTD, weights_BTD = (rng.standard_normal((2, 6, 48), np.float32) for _ in range(2))
+  x_BTD[0, 1, 0], x_BTD[0, 2] = 300.0, x_BTD[0, 2] + 100.0
+  x_BTD[1, 3:5], weights_BTD[1, 3:5] = [[7.1], [0.0]], 0.0
+  args = jnp.asarray(x_BTD, dtype), *(rng.standard_normal(48, np.float32) for _ in range(1 + bias))
+  run = lambda norm: value_and_gradients(lambda x, *ps: norm(x, *(*ps, None)[:2], 1e-12), weights_BTD, *args)
+  with placed.on('gpu'):
+    found = run(dense_kernels.layer_norm)
+  close(found, run(dense.layer_norm.equation), tolerance)
+
+
+@pytest.mark.parametrize('name', transformer.ACTIVATIONS)
+def test_activation_for_gpus_stores_only_its_input(name):
+  rng = np.random.default_rng(0)
+  x_BTF, weights_BTF = (rng.standard_normal((2, 3, 8), np.float32) for _ in range(2))
+  run = lambda activate, x: value_and_gradients(
+    lambda x: activate(x, transformer.ACTIVATIONS[name]), weights_BTF.astype(x.dtype), x
+  )
+  with placed.on('gpu'):
+    for dtype, tolerance in (('float32', 1e-6), ('bfloat16', 2e-2)):
+      x = jnp.asarray(x_BTF, dtype)
+      close(run(dense_kernels.activate, x), run(dense.activate.equation, x), tolerance)
+    stored = jax.eval_shape(lambda: jax.vjp(lambda x: dense.activate(x, transformer.ACTIVATIONS[name]), x)[1])
+  assert [leaf.shape for leaf in jax.tree.leaves(stored)] == [x.shape]
+
+
+@pytest.mark.parametrize('platform', ['gpu', 'tpu', 'cpu'])
+@pytest.mark.parametrize('bias', [True, False])
+def test_split_products_equal_the_equation(platform, bias):
+  rng = np.random.default_rng(0)
+  shapes = (2, 6, 8), (8, 3, 2, 4), *[(3, 2, 4)] * bias
+  args = [rng.standard_normal(shape, np.float32) for shape in shapes]
+  weights = rng.standard_normal((3, 2, 6, 2, 4), np.float32)
+  run = lambda split: value_and_gradients(lambda x, *ps: jnp.stack(split(x, *(*ps, None)[:2], 1, 1)), weights, *args)
+  with placed.on(platform):
+    found = run(dense_kernels.split_affine)
+    products = jax.make_jaxpr(lambda x, w: dense_kernels.split_affine(x, w, None, 1, 1))(*args[:2])
+  close(found, run(dense.split_affine.equation), 1e-5)
+  assert str(products).count('dot_general') == (1 if platform == 'cpu' else 3)
