@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 
 import pytest
 
-from lmx.compilation import bundles, hlo
+from lmx.compilation import bundles, hlo, report, slices
 from lmx.kernels import row_attention
 
 # A kernel as libtpu writes it: 2 bundles, then a loop of 12, whose body has a region of 3 and one of 2 bundles within a
@@ -57,6 +59,40 @@ def test_equal_calls_are_scheduled_once(tmp_path):
   other = dataclasses.replace(same, shapes=((1, 1, 64, 512),))
   found = bundles.read(str(tmp_path))
   assert bundles.cycles([other, same, kernel('kernel.2', 10)], found) == [0, 122, 122]
+
+
+PROGRAM = """
+ENTRY %main (x: bf16[1,1,64,256]) -> bf16[1,1,64,256] {
+  %x = bf16[1,1,64,256]{3,2,1,0} parameter(0)
+  %first = bf16[1,1,64,256]{3,2,1,0} custom-call(%x), custom_call_target="tpu_custom_call", SHAPES, NAME, METADATA
+  ROOT %second = bf16[1,1,64,256]{3,2,1,0} custom-call(%first), custom_call_target="tpu_custom_call", SHAPES, NAME
+}
+"""
+
+
+def test_report_says_how_each_call_was_counted():
+  shape = 'bf16[1,1,64,256]{3,2,1,0}'
+  words = {
+    'SHAPES': f'operand_layout_constraints={{{shape}, {shape}}}',
+    'NAME': 'op_name="jit(f)/row_attention_forward/pallas_call"',
+    'METADATA': f'kernel_metadata={json.dumps(row_attention.schedule(100))}',
+  }
+  text = functools.reduce(lambda text, word: text.replace(word, words[word]), words, PROGRAM)
+  slice_ = slices.parse('v5e-1')
+  clock, peak = slice_.chip.clock, slice_.chip.peak
+  found = report.read(text, 1e9, slice_, scheduled={'first': bundles.Bundles(8, 50, ())})
+  by_bundles, at_half_peak = (8 + 100 * 50) / clock, 2 * 2 * 64 * 256 * 256 / (peak / 2)
+  assert found['estimate']['pallas_seconds'] == pytest.approx(by_bundles + at_half_peak)
+  about = dict.fromkeys(('model', 'topology', 'mode', 'dtype'), '') | {
+    'mesh': {},
+    'notes': [],
+    'model_flops_per_chip': 1,
+  }
+  about |= dict.fromkeys(('parameters', 'rows', 'length', 'microbatches'), 1)
+  kinds = '1 calls by their scheduled bundles, 1 calls without bundles at 50% of the peak'
+  assert [line for line in report.lines(about | found) if line.endswith(kinds)]
+  without = report.lines(about | report.read(text, 1e9, slice_))
+  assert [line for line in without if line.endswith(' s; 2 calls without bundles at 50% of the peak')]
 
 
 def test_dump_is_added_to_the_flags_that_are_set(monkeypatch):
