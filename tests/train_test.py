@@ -425,9 +425,23 @@ def test_one_device_packs_rows_and_several_group_them(tmp_path):
 def test_fewer_microbatches_are_proposed_where_they_need_less_padding():
   assert training.divide((480,), 1, 5, 256).notes == (
     'batches are padded with rows of weight 0 for 256 devices x 5 microbatches: 480 + 800 rows',
+    '160 of 256 devices are idle, because all their rows are padding; set data.batch_size to a multiple of 1280, set '
+    'parallel.tensor to divide each row among devices, or use 96 devices',
     'optim.accumulate: got 5; 2 needs fewer padding rows on these devices',
   )
   assert training.divide((480,), 1, 5, 8).notes == training.divide((480,), 1, 5, 96).notes == ()
+
+
+def test_idle_devices_are_noted():
+  """Those whose rows are all padding, in the batches with the most rows."""
+  idle = lambda row_counts, *division: [
+    re.match(r'\d+ of \d+ devices are idle', note)[0]
+    for note in training.divide(row_counts, 1, *division).notes
+    if 'idle' in note
+  ]
+  assert idle((8,), 1, 16) == idle((8, 3), 1, 16) == ['8 of 16 devices are idle']
+  assert idle((6,), 2, 8) == ['5 of 8 devices are idle']
+  assert not idle((45,), 1, 8) and not idle((16, 3), 1, 16)
 
 
 def test_memory_of_another_length_is_measured(own, tmp_path, capsys):

@@ -29,7 +29,7 @@ class Division:
   Attributes:
     multiple: the batch is padded with rows of weight 0 to a multiple of this.
     microbatches: number of microbatches, groups of similar length included.
-    notes: a line for the log if there are rows of padding.
+    notes: lines for the log if there are rows of padding, or devices that have no others.
   """
 
   multiple: int
@@ -53,6 +53,13 @@ def divide(row_counts: Sequence[int], groups: int, accumulate: int, row_shards: 
   parts = f'{row_shards} devices' + (f' x {accumulate} microbatches' if accumulate > 1 else '')
   sums = [f'{rows:,} + {more - rows:,}' for rows, more in zip(row_counts, padded, strict=True) if more > rows]
   notes = [f'batches are padded with rows of weight 0 for {parts}: {", ".join(sums)} rows'] if sums else []
+  # A device's rows are contiguous, and padding comes last.
+  idle = min((more - rows) * row_shards // more for rows, more in zip(row_counts, padded, strict=True))
+  if idle:
+    notes.append(
+      f'{idle} of {row_shards} devices are idle, because all their rows are padding; set data.batch_size to a multiple '
+      f'of {unit}, set parallel.tensor to divide each row among devices, or use {row_shards - idle} devices'
+    )
   fewest = min(range(1, accumulate + 1), key=lambda k: (sum(round_up(n, row_shards * k) for n in row_counts), -k))
   if sum(padded) > 1.1 * sum(row_counts) and fewest < accumulate:
     notes.append(f'optim.accumulate: got {accumulate}; {fewest} needs fewer padding rows on these devices')

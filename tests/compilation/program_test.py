@@ -60,7 +60,8 @@ def test_compilation_does_not_prepare_data(tmp_path):
   assert not os.path.exists(tmp_path / 'cache')
   assert step.run.model.V == 97 and step.rows == 8 and 'index_B' not in batch_of(step)
   assert "the objective's shapes" in step.notes[0]
-  assert step.notes[-1] == 'batches are padded with rows of weight 0 for 8 devices: 6 + 2 rows'
+  assert step.notes[-2] == 'batches are padded with rows of weight 0 for 8 devices: 6 + 2 rows'
+  assert step.notes[-1].startswith('2 of 8 devices are idle')
   prepare(config)
   again = program.build(config, jax.devices(), vocabulary=97)
   assert batch_of(again) == batch_of(step) and again.notes == step.notes
