@@ -44,6 +44,7 @@ class Placement:
     mapped: each device traces its own rows (`pmap`), so there is nothing to shard.
     implementation: function of an `Operation` that returns the function that computes it, None for its equation.
     logits: type in which products with a vocabulary's table are stored, where their operands have it too.
+    reduce_dtype: type in which gradients of kernels and vocabulary tables are reduced over devices.
   """
 
   platform: str
@@ -53,6 +54,7 @@ class Placement:
   mapped: bool = False
   implementation: Callable[[Any], Callable[..., Any] | None] = lambda _: None
   logits: str = 'float32'
+  reduce_dtype: str = 'float32'
 
   @property
   def devices(self) -> int:

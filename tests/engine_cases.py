@@ -274,9 +274,9 @@ def parts(name: str, change: dict | None = None) -> tuple:
 
 
 @functools.cache
-def start(name: str) -> dict:
+def start(name: str, **model) -> dict:
   """The parameters that training starts from, the same for every layout; compiled once, as that takes its time."""
-  module, model_cfg, objective, objective_cfg = parts(name)
+  module, model_cfg, objective, objective_cfg = parts(name, model)
 
   @jax.jit
   def init(key):

@@ -37,8 +37,9 @@ class Config:
     shard_optimizer: shard the optimizer's state over 'data' too, where its size allows (ZeRO stage 1: Rajbhandari et
       al. 2020, arXiv 1910.02054). Under 'jit' only.
     reduce_dtype: type in which gradients are reduced over devices, 'float32' or 'bfloat16', which sends half the bytes
-      and rounds them; microbatches are added in float32 before. Data parallelism only. As under 'pmap', each device
-      then draws its own dropout.
+      and rounds them; parameters and the optimizer's state stay float32. Without fsdp, microbatches are added in
+      float32 before, and each device draws its own dropout, as under 'pmap'. With fsdp, a model in bfloat16 reduces the
+      gradients of kernels and vocabulary tables so, once per microbatch. Not with tensor.
     logits_dtype: type in which the training loss stores logits of a bfloat16 model: 'float32', 'bfloat16', or 'auto':
       'bfloat16' on NVIDIA GPUs, where it halves the traffic of the output layer, else 'float32'. Sums over the
       vocabulary are float32, and so are the logits of evaluations.
@@ -75,10 +76,10 @@ class Config:
         'parallel.mode=jit, or fsdp and tensor to 1 and no rules'
       )
     check_choice('parallel.reduce_dtype', self.reduce_dtype, ('float32', 'bfloat16'))
-    if self.reduce_dtype != 'float32' and (self.fsdp != 1 or self.tensor > 1):
+    if self.reduce_dtype != 'float32' and self.tensor > 1:
       raise InputError(
-        f'parallel.reduce_dtype: got "{self.reduce_dtype}" with parallel.fsdp or tensor; expected data parallelism; '
-        'set parallel.reduce_dtype=float32, or fsdp and tensor to 1'
+        f'parallel.reduce_dtype: got "{self.reduce_dtype}" with parallel.tensor={self.tensor}; expected data and fsdp '
+        'only; set parallel.reduce_dtype=float32 or parallel.tensor=1'
       )
     check_choice('parallel.logits_dtype', self.logits_dtype, ('auto', 'float32', 'bfloat16'))
     for regex, spec in self.rules:

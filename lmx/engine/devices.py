@@ -16,11 +16,9 @@ from lmx.kernels import implementations
 from lmx.placement import Placement
 
 
-def of_devices(devices: Sequence[jax.Device], mesh: Mesh, mapped: bool = False) -> Placement:
-  """Return the placement on the devices of a mesh."""
-  return Placement(
-    devices[0].platform, devices[0].device_kind, mesh, mapped=mapped, implementation=implementations.find
-  )
+def of_devices(devices: Sequence[jax.Device], mesh: Mesh, **options: Any) -> Placement:
+  """Return the placement on the devices of a mesh; `options`: its other attributes."""
+  return Placement(devices[0].platform, devices[0].device_kind, mesh, implementation=implementations.find, **options)
 
 
 @functools.cache

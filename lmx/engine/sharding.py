@@ -111,7 +111,8 @@ class Engine:
       raise InputError(f'parallel: got {sizes} devices; expected all {len(devices)} of the processes')
     self.mesh = _mesh(cfg.mode, devices[:needed], (data, fsdp, cfg.tensor))
     self.row_shards = data * fsdp
-    self.placement = of_devices(devices, self.mesh, mapped=cfg.mode == 'pmap')
+    reduce_dtype = cfg.reduce_dtype if fsdp > 1 else 'float32'  # without fsdp, `reduction` rounds
+    self.placement = of_devices(devices, self.mesh, mapped=cfg.mode == 'pmap', reduce_dtype=reduce_dtype)
     logits = {'auto': 'bfloat16' if self.placement.platform == 'gpu' else 'float32'}.get(cfg.logits_dtype)
     self._training = dataclasses.replace(
       self.placement, implementation=find_except(cfg.equations), logits=logits or cfg.logits_dtype
@@ -356,9 +357,10 @@ class Engine:
     """Reduction of gradients over these devices."""
     if self.cfg.mode == 'pmap':
       return Reduction(dtype=self.cfg.reduce_dtype)
-    if self.cfg.reduce_dtype != 'float32' and self.row_shards > 1:
-      return Reduction(by_device=self._by_device, dtype=self.cfg.reduce_dtype)
-    return Reduction(lambda tree: jax.lax.with_sharding_constraint(tree, self.shardings(tree)))
+    place = lambda tree: jax.lax.with_sharding_constraint(tree, self.shardings(tree))
+    if self.cfg.reduce_dtype != self.placement.reduce_dtype and self.row_shards > 1:
+      return Reduction(place, self._by_device, self.cfg.reduce_dtype)
+    return Reduction(place)
 
   def _by_device(self, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of (params, updates, key, batch, model_state) that is evaluated on each device's rows.

@@ -135,7 +135,8 @@ def make_train_step(
     row_gradient = functools.partial(_gradient, parts, wrap, _optional_arguments(objective, axis, updates, total_steps))
     if lengths:
       batch, row_gradient = _by_length(batch, accumulate), functools.partial(_truncate, row_gradient, lengths, axis)
-    grads, *others = _accumulate(row_gradient, accumulate, axis, params, divisors, batch, model_state, key, place)
+    placed = _whole if by_device else place
+    grads, *others = _accumulate(row_gradient, accumulate, axis, params, divisors, batch, model_state, key, placed)
     return sum_over(axis, grads, dtype), *sum_over(axis, tuple(others[:2])), *others[2:]
 
   def train_step(state: TrainState, model_state: State, batch: Batch, key: Array, *, axis: str | None = None) -> Any:

@@ -37,9 +37,10 @@ def einsum(axes: str, x: Array, y: Array, dtype: Any = jnp.float32) -> Array:
 
 
 def dot(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
-  """Compute `dense.dot`; the gradient of the kernel is accumulated and returned in the kernel's type.
+  """Compute `dense.dot`; the gradient of the kernel is accumulated in the kernel's type.
 
-  So gradients of float32 parameters are reduced over devices in float32, although the operands are bfloat16.
+  So gradients of float32 parameters are added over devices in float32, although the operands are bfloat16, unless
+  `devices.reduce_dtype` is bfloat16.
   """
   product = _dot if x_RX.dtype == kernel_XY.dtype else _mixed_dot
   return checkpoint_name(product(x_RX, kernel_XY, axes), PROJECTION)
@@ -183,10 +184,21 @@ def _dot_inputs(gradient_RY: Array, kernel_XY: Array, axes: int) -> Array:
 
 
 def _dot_kernel(x_RX: Array, gradient_RY: Array, axes: int, dtype: Any) -> Array:
-  """Return the gradient of the kernel, accumulated in `dtype`."""
+  """Return the gradient of the kernel, accumulated in `dtype` on each device and added over them in `reduce_dtype`."""
   rows = tuple(range(x_RX.ndim - axes))
-  x_RX, gradient_RY = _operands(x_RX, gradient_RY)
-  return jax.lax.dot_general(x_RX, gradient_RY, ((rows, rows), ((), ())), preferred_element_type=dtype)
+  product = functools.partial(jax.lax.dot_general, dimension_numbers=((rows, rows), ((), ())))
+  return _parameter_gradient(product, x_RX, gradient_RY, dtype)
+
+
+def _parameter_gradient(product: Callable[..., Array], x: Array, y: Array, dtype: Any) -> Array:
+  """Return a product, accumulated in `dtype`, as the gradient of a parameter of this type.
+
+  XLA adds it over devices in the type of the product, so that is `reduce_dtype`.
+  """
+  if devices.reduce_dtype(dtype) == x.dtype:
+    return product(x, y).astype(dtype)
+  x, y = _operands(x, y)
+  return product(x, y, preferred_element_type=dtype)
 
 
 _mixed_dot.defvjp(_dot_forward, _dot_backward)
@@ -228,7 +240,7 @@ def _shard_backward(axes: str, residuals: tuple[Array, Array], gradient_GRY: Arr
   x_RX, empty = residuals
   dkernel = functools.partial(_dot_kernel, axes=1, dtype=empty.dtype)
   dkernel_GXY = jax.vmap(dkernel, (None, 0))(x_RX, gradient_GRY)
-  return None, jnp.sum(placement.constrain(dkernel_GXY, f'B{axes}'), axis=0)
+  return None, devices.sum_shards(dkernel_GXY, axes)
 
 
 _dot_per_shard.defvjp(_shard_forward, _shard_backward)
@@ -266,10 +278,12 @@ def _backward(axes: str, dtype: Any, operands: tuple[Array, Array], gradient: Ar
   del dtype
   (x, y), (inputs, result) = operands, axes.split('->')
   first, second = inputs.split(',')
-  gradient, x, y = _operands(gradient.astype(x.dtype), x, y.astype(x.dtype))
-  product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
-  dx = product(f'{result},{second}->{first}', gradient, y)
-  dy = product(f'{result},{first}->{second}', gradient, x)
+  gradient = gradient.astype(x.dtype)
+  product = lambda axes: functools.partial(jnp.einsum, axes)
+  dx = product(f'{result},{second}->{first}')(
+    *_operands(gradient, y.astype(x.dtype)), preferred_element_type=jnp.float32
+  )
+  dy = _parameter_gradient(product(f'{result},{first}->{second}'), gradient, x, jnp.float32)
   return dx.astype(operands[0].dtype), dy.astype(operands[1].dtype)
 
 

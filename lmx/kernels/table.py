@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx.kernels.dense import einsum, of_few_rows
-from lmx.kernels.devices import is_parameter_sharded, is_platform, placed
+from lmx.kernels.devices import is_parameter_sharded, is_platform, placed, row_shards, sum_shards
 from lmx.ops import table
 from lmx.placement import constrain
 from lmx.types import Array, Copies, ReadRows, Table
@@ -30,7 +30,7 @@ def take(table_VD: Table | ReadRows, ids: Array, dtype: str, axes: str) -> Array
   if isinstance(table_VD, Copies):
     return _take_from_copies(table_VD.values_SVD, ids, axes.index('B')).astype(dtype)
   if is_parameter_sharded():
-    return _take_gathered(table_VD, ids, dtype)
+    return _take_gathered(table_VD, ids, dtype, axes.index('B'))
   return table.take.equation(table_VD, ids, dtype, axes)
 
 
@@ -65,21 +65,25 @@ def _take_from_copies(values_SVD: Array, ids: Array, axis: int) -> Array:
   return jax.vmap(take, (0, axis), axis)(values_SVD, ids_SB).reshape(*ids.shape, -1)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _take_gathered(table_VD: Array, ids: Array, dtype: str) -> Array:
-  """Gather the table in `dtype`; its gradient is summed in the table's own type."""
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _take_gathered(table_VD: Array, ids: Array, dtype: str, axis: int) -> Array:
+  """Gather the table in `dtype`; its gradient is summed in the table's own type per shard of the ids' `axis`."""
   return jnp.take(constrain(table_VD.astype(dtype), 'VD'), ids, axis=0, mode='clip')
 
 
-def _forward(table_VD: Array, ids: Array, dtype: str) -> tuple[Array, Any]:
-  return _take_gathered(table_VD, ids, dtype), (ids, jnp.zeros((len(table_VD), 0), table_VD.dtype))
+def _forward(table_VD: Array, ids: Array, dtype: str, axis: int) -> tuple[Array, Any]:
+  return _take_gathered(table_VD, ids, dtype, axis), (ids, jnp.zeros((len(table_VD), 0), table_VD.dtype))
 
 
-def _backward(dtype: str, residuals: Any, bar: Array) -> tuple[Array, None]:
+def _backward(dtype: str, axis: int, residuals: Any, bar: Array) -> tuple[Array, None]:
   del dtype
   ids, rows = residuals
+  ids, bar = jnp.clip(ids, 0, len(rows) - 1), bar.astype(rows.dtype)
   zeros_VD = jnp.zeros((len(rows), bar.shape[-1]), rows.dtype)
-  return constrain(zeros_VD.at[jnp.clip(ids, 0, len(rows) - 1)].add(bar.astype(rows.dtype)), 'VD'), None
+  shards = row_shards(ids.shape[axis])
+  split = lambda x: x.reshape(*x.shape[:axis], shards, -1, *x.shape[axis + 1 :])
+  sum_SVD = jax.vmap(lambda ids, bar: zeros_VD.at[ids].add(bar), axis)(split(ids), split(bar))
+  return constrain(sum_shards(sum_SVD, 'VD'), 'VD'), None
 
 
 _take_gathered.defvjp(_forward, _backward)

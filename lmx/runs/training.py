@@ -207,6 +207,11 @@ def build_step(
     lengths: see `lmx.engine.step.make_train_step`.
   """
   model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
+  if engine.placement.reduce_dtype not in ('float32', run.model.dtype):
+    raise InputError(
+      f'parallel.reduce_dtype: got "{run.parallel.reduce_dtype}" with parallel.fsdp and model.dtype='
+      f'{run.model.dtype}; expected products in bfloat16; set model.dtype=bfloat16 or parallel.reduce_dtype=float32'
+    )
   parts = (model, run.model, objective, run.objective)
   key = jax.eval_shape(lambda: jax.random.key(0))
   shapes = jax.eval_shape(functools.partial(init_params, run), key)

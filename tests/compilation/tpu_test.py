@@ -63,8 +63,9 @@ def test_rows_are_sharded_over_the_slice(config, chips, tmp_path):
     ['optim.accumulate=4', 'data.batch_size=512'],
     ['optim.accumulate=4', 'data.batch_size=512', 'parallel.reduce_dtype=bfloat16'],
     ['parallel.fsdp=-1', 'optim.accumulate=1', 'data.batch_size=128'],
+    ['parallel.fsdp=-1', 'optim.accumulate=1', 'data.batch_size=128', 'parallel.reduce_dtype=bfloat16'],
   ],
-  ids=['data, microbatches', 'data, microbatches, bfloat16', 'fsdp'],
+  ids=['data, microbatches', 'data, microbatches, bfloat16', 'fsdp', 'fsdp, bfloat16'],
 )
 def test_step_collectives_match_its_shardings(options, tmp_path):
   """Compiled whole, because XLA moves the reduction out of the loop over microbatches after partitioning."""

@@ -85,3 +85,24 @@ def test_unsharded_rows_are_detected():
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr('lmx.placement.Placement.spec', lambda self, shape, axes: jax.sharding.PartitionSpec())
     assert of_all_rows(partitioned.__wrapped__('gpt2', 'fsdp')[1])
+
+
+def test_fsdp_reduces_gradients_in_the_configured_type(tmp_path):
+  """Read after partitioning, because XLA adds bfloat16 in float32 on a CPU."""
+  options = ['optim.accumulate=1', 'model.N=1', 'model.tied=false', 'model.dtype=bfloat16', 'parallel.fsdp=8']
+  overrides = [f'data.batch_size={ROWS}', *options, 'parallel.reduce_dtype=bfloat16']
+  step = program.build(resolve.load('experiments/gpt2/quickstart.py:tiny', overrides), jax.devices(), vocabulary=96)
+  step.lower().compile(compiler_options={'xla_dump_to': str(tmp_path), 'xla_dump_hlo_pass_re': 'spmd-partitioning'})
+  (path,) = tmp_path.glob('*after_spmd-partitioning*')
+  found = hlo.Program(path.read_text()).collectives(merged=True)
+  reduced = [one.shape.partition('{')[0] for one in found if one.kind == 'all-reduce']
+  matrices = ['[128,32]', '[32,128]', '[32,3,4,8]', '[4,8,32]', '[96,32]', '[96,32]']
+  assert sorted(shape.removeprefix('bf16') for shape in reduced if shape.startswith('bf16')) == matrices
+  assert not {f'f32{shape}' for shape in matrices} & {*reduced}
+
+
+def test_fsdp_in_bfloat16_needs_a_model_in_bfloat16():
+  overrides = ['parallel.fsdp=8', 'parallel.reduce_dtype=bfloat16']
+  config = resolve.load('experiments/gpt2/quickstart.py:tiny', [*overrides, 'model.dtype=float32'])
+  with pytest.raises(InputError, match='parallel.reduce_dtype: got "bfloat16" with parallel.fsdp and model.dtype'):
+    program.build(config, jax.devices(), vocabulary=97)

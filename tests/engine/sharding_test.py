@@ -46,6 +46,22 @@ def test_gradients_reduced_in_bfloat16_match_float32_rounded():
     assert 0 < error < 2**-8 * change
 
 
+def test_losses_with_fsdp_gradients_reduced_in_bfloat16_match_float32():
+  model = {'N': 1, 'tied': False, 'dtype': 'bfloat16'}
+  start = engine_cases.start('gpt2', **model)
+  optim = dict(optimizer='sgd', lr=0.5, weight_decay=0.0, ema=0.0, schedule='constant', warmup_steps=0)
+  exact, rounded = (
+    engine_cases.train('gpt2', sharding.Config(data=2, fsdp=4, reduce_dtype=x), first=start, model=model, optim=optim)
+    for x in ('float32', 'bfloat16')
+  )
+  assert rounded['sharded'] == exact['sharded'] and rounded['losses'][0] == exact['losses'][0]
+  np.testing.assert_allclose(rounded['losses'], exact['losses'], rtol=0, atol=5e-4)
+  trees = start, exact['params'], rounded['params']
+  for before, a, b in zip(*map(jax.tree.leaves, trees), strict=True):
+    change, error = np.linalg.norm(a - before), np.linalg.norm(a - b)
+    assert 0 < error < 2**-7 * change
+
+
 @pytest.mark.parametrize('name', models(IN_PIECES))
 def test_sharded_parameters_equal_unsharded(name):
   result = engine_cases.train(name, sharding.Config(data=2, fsdp=2, tensor=2))
@@ -138,7 +154,6 @@ def test_single_process_owns_all_rows():
     ({'data': 0}, 'parallel.data: got 0'),
     ({'rules': (('.*', ('model',)),)}, 'unknown axis "model"'),
     ({'reduce_dtype': 'bf16'}, 'parallel.reduce_dtype: unknown "bf16"'),
-    ({'reduce_dtype': 'bfloat16', 'fsdp': -1}, 'parallel.reduce_dtype: got "bfloat16"'),
     ({'reduce_dtype': 'bfloat16', 'tensor': 2}, 'parallel.reduce_dtype: got "bfloat16"'),
   ],
 )
