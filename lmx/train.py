@@ -240,9 +240,10 @@ class Session:
     taken, notes = start.take(self.run, self.shapes, self.corpus, self.init_key)
     if taken:
       create = lambda key, taken: self.layout.store(init.merge(init_params(self.run, key), taken))
-      params = self.engine.build(create, self.init_key, taken)
-      average = self.engine.build(functools.partial(build.average, self.run.optim), params)
-      self.state = self.state.replace(params=params, ema=average)
+      self.state = self.state.replace(params=self.engine.build(create, self.init_key, taken))
+      if self.state.ema is not None:
+        average = lambda state: state.replace(ema=build.average(self.run.optim, state.params))
+        self.state = self.state.replace(ema=self.engine.convert(average, self.state.replace(opt_state=())).ema)
     return notes
 
   def save(
@@ -270,7 +271,9 @@ class Session:
 
   def evaluation_params(self) -> Any:
     """Return the parameters to evaluate: the running average if the run has one."""
-    return averaging.value(self.state.ema, self.state.params)
+    if self.state.ema is None:
+      return self.state.params
+    return self.engine.gather_average(averaging.value(self.state.ema, self.state.params))
 
   def is_finished(self) -> bool:
     """Return whether no update is left; see `Progress.is_finished`."""

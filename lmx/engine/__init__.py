@@ -34,8 +34,8 @@ class Config:
       (lmx/layout.py); not with gradual unfreezing, which has a state for each layer.
     pad_vocabulary: multiple to which the rows of the vocabulary's tables are padded, such as 128, so that devices and
       matrix units divide them; 1: no padding. Parameters are initialised, counted and exported without it.
-    shard_optimizer: shard the optimizer's state over 'data' too, where its size allows (ZeRO stage 1: Rajbhandari et
-      al. 2020, arXiv 1910.02054). Under 'jit' only.
+    shard_optimizer: shard the optimizer's state and the average of the parameters (`optim.ema`, `optim.asgd`) over
+      'data' too, where their size allows (ZeRO stage 1: Rajbhandari et al. 2020, arXiv 1910.02054). Under 'jit' only.
     reduce_dtype: type in which gradients are reduced over devices, 'float32' or 'bfloat16', which sends half the bytes
       and rounds them; parameters and the optimizer's state stay float32. Without fsdp, microbatches are added in
       float32 before, and each device draws its own dropout, as under 'pmap'. With fsdp, a model in bfloat16 reduces the

@@ -1,11 +1,11 @@
 """A step on many devices: sharded arrays on a mesh under `jit`, or the same step under `pmap`.
 
 `jit` is the default. The mesh has the axes 'data', 'fsdp' and 'tensor'. Rows of a batch are sharded over data x fsdp;
-parameters (with the optimizer's moments and the average) over fsdp and tensor, by rules on their names. TPU slices are
-along 'data': only gradients and optimizer shards cross the network between them. XLA inserts the collectives. `pmap` is
-data-parallel only: every device holds all parameters, and the step reduces with `psum`. Both start from and return the
-same global arrays (`to_global`, `from_global`), so a checkpoint is independent of the mode and of the number of
-devices.
+parameters (with the optimizer's moments and the average) over fsdp and tensor, by rules on their names; moments and
+average over data too. TPU slices are along 'data': only gradients and optimizer shards cross the network between them.
+XLA inserts the collectives. `pmap` is data-parallel only: every device holds all parameters, and the step reduces with
+`psum`. Both start from and return the same global arrays (`to_global`, `from_global`), so a checkpoint is independent
+of the mode and of the number of devices.
 """
 
 from __future__ import annotations
@@ -190,8 +190,9 @@ class Engine:
     return shardings
 
   def _leaf_spec(self, path: Sequence[Any], shape: tuple[int, ...], used: set[str]) -> PartitionSpec:
-    """Return the mesh axes of an array of the training state; those of the optimizer's state have 'data' in addition.
+    """Return the mesh axes of an array of the training state.
 
+    The optimizer's state and the average of the parameters have 'data' in addition, because only the update reads them.
     A table that is read by row is sharded by rows over 'fsdp' too, where they divide.
     """
     name, sizes = leaf_name(path), self.mesh.shape
@@ -199,8 +200,8 @@ class Engine:
     is_ruled = any(re.search(regex, name) for regex, _ in self.cfg.rules)
     if name in self._row_tables and not is_ruled and shape[0] % (sizes['fsdp'] * sizes['tensor']) == 0:
       spec = PartitionSpec(tuple(axis for axis in ('fsdp', 'tensor') if sizes[axis] > 1) or None)
-    is_optimizer = bool(path) and getattr(path[0], 'name', '') == 'opt_state'
-    if not (self.cfg.shard_optimizer and is_optimizer and sizes['data'] > 1 and np.prod(shape) >= self.cfg.min_size):
+    of_update = bool(path) and getattr(path[0], 'name', '') in ('opt_state', 'ema')
+    if not (self.cfg.shard_optimizer and of_update and sizes['data'] > 1 and np.prod(shape) >= self.cfg.min_size):
       return spec
     return _with_data(spec, sizes, _stacked_axes(name), shape)
 
@@ -295,6 +296,10 @@ class Engine:
     if self.cfg.mode == 'pmap' or jax.process_count() > 1:
       return self.build(lambda tree: tree, params)
     return jax.device_put(params, self.formats(jax.eval_shape(lambda tree: tree, params)))
+
+  def gather_average(self, params: Any) -> Any:
+    """Return averaged parameters of the training state in the sharding of parameters, for evaluation."""
+    return params if self.cfg.mode == 'pmap' else jax.device_put(params, self.formats(params))
 
   def build_rows(self, create: Callable[[], Any], batch_size: int) -> Any:
     """Compute a model state whose leaves have the `batch_size` rows of the global batch as leading axis."""

@@ -147,7 +147,7 @@ def make_train_step(
     finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm := optax.tree.norm(grads))
     metrics |= {'loss': loss, 'grad_norm': grad_norm, 'finite': finite, 'lr': rate(state.step) * state.lr_scale}
     metrics |= by_group(grads, state.step, metrics['lr']) if by_group else {}
-    update = lambda state: _update(state, grads, statistics, tx, ema, batch.get('rate_B'), lag)
+    update = lambda state: _update(state, grads, statistics, tx, ema, batch.get('rate_B'), lag, place)
     new, new_model_state = _if(finite, update, state), _where(finite, new_model_state, model_state)
     return write(new.replace(step=state.step + 1)), new_model_state, metrics
 
@@ -408,13 +408,21 @@ def _truncate(
 
 
 def _update(
-  state: TrainState, grads: Params, statistics: Params | None, tx: Any, ema: float, rate_B: Array | None, lag: bool
+  state: TrainState,
+  grads: Params,
+  statistics: Params | None,
+  tx: Any,
+  ema: float,
+  rate_B: Array | None,
+  lag: bool,
+  place: Callable[[Params], Params],
 ) -> TrainState:
   now = jnp.ones(()) if rate_B is None else jnp.mean(rate_B)  # equal in all rows
   scale = state.lr_scale * averaging.factor(state.ema, now, lag)
   updates, opt_state = tx.update(grads, state.opt_state, state.params, step=state.step, lr_scale=scale)
   params = _replace(optax.apply_updates(state.params, updates), statistics or {})
-  average = averaging.update(state.ema, params, ema, now=now, lag=lag)
+  # The average may be sharded over more devices. Without a constraint XLA would shard the gradients like it.
+  average = None if state.ema is None else averaging.update(state.ema, place(params), ema, now=now, lag=lag)
   return state.replace(params=params, opt_state=opt_state, ema=average)
 
 

@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lmx.checkpoint import manager
 from lmx.engine import distributed, sharding, state
 from lmx.errors import InputError
+from lmx.optim import averaging
 from tests import engine_cases
 
 MODELS = sorted(engine_cases.SIZES)
@@ -204,12 +206,13 @@ def test_host_rows_are_contiguous():
   assert [chip.process_index for chip in mesh.devices.flat] == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
-def test_state_of_the_optimizer_is_sharded_over_data():
+def test_optimizer_state_and_average_are_sharded_over_data():
   """Parameters are not: every device computes with all of them."""
   leaf = jax.ShapeDtypeStruct((64, 48), np.float32)
   odd, small = jax.ShapeDtypeStruct((9, 1001), np.float32), jax.ShapeDtypeStruct((8,), np.float32)
   tree = {'model': {'kernel': leaf, 'odd': odd, 'bias': small}}
-  train_state = state.TrainState(jax.ShapeDtypeStruct((), np.int32), tree, (tree, tree), None, small)
+  average = averaging.Average(tree, jax.ShapeDtypeStruct((), np.float32))
+  train_state = state.TrainState(jax.ShapeDtypeStruct((), np.int32), tree, (tree, tree), average, small)
   of = lambda tree: {name: x.spec for name, x in tree['model'].items()}
   for cfg, kernel, moment in (
     (dict(), (None, None), ('data', None)),
@@ -219,9 +222,31 @@ def test_state_of_the_optimizer_is_sharded_over_data():
     placed = sharding.Engine(sharding.Config(**cfg)).shardings(train_state)
     same = lambda spec, axes: tuple(spec) + (None,) * (2 - len(spec)) == axes
     assert same(of(placed.params)['kernel'], kernel)
-    for moments in placed.opt_state:
+    assert tuple(placed.ema.weight.spec) == ()
+    for moments in (*placed.opt_state, placed.ema.mean):
       assert same(of(moments)['kernel'], moment)
       assert same(of(moments)['odd'], (None, None)) and same(of(moments)['bias'], (None, None))
+
+
+@pytest.mark.parametrize('is_sharded', [False, True])
+def test_average_is_restored_in_either_sharding(is_sharded, tmp_path):
+  """From a checkpoint with a replicated average to a sharded one and the reverse; evaluated values are bit-equal."""
+  kernel = jax.random.normal(jax.random.key(0), (64, 48))
+  make = lambda kernel: averaging.Average({'model': {'kernel': kernel, 'bias': kernel[0]}}, jnp.float32(0.5))
+  create = lambda kernel: state.TrainState(jnp.int32(1), make(kernel).mean, (), make(kernel), jnp.float32(1))
+  saving, reading = (sharding.Engine(sharding.Config(shard_optimizer=x)) for x in (is_sharded, not is_sharded))
+  saved = saving.build(create, kernel)
+  with manager.Checkpoints(tmp_path) as checkpoints:
+    checkpoints.save(1, saving.to_global(saved, (), 0), {})
+    abstract = reading.abstract(jax.eval_shape(create, kernel), ())
+    (restored, _), _, _ = checkpoints.restore(abstract)
+  replicated = [x.ema.mean['model']['kernel'].sharding.is_fully_replicated for x in (saved, restored)]
+  assert replicated == [not is_sharded, is_sharded]
+  for engine, found in ((saving, saved), (reading, restored)):
+    params = engine.gather_average(averaging.value(found.ema, found.params))
+    for name, x in make(2 * kernel).mean['model'].items():  # divided by the weight
+      assert params['model'][name].sharding.is_fully_replicated
+      np.testing.assert_array_equal(params['model'][name], x)
 
 
 @pytest.mark.parametrize('fields', [{'data': 9}, {'fsdp': 3}, {'tensor': 16}])
