@@ -63,16 +63,13 @@ class Inputs(NamedTuple):
   """Integer operands.
 
   Attributes:
-    words: two words of the seed, the first row and the first head of this device: (4,) int32.
-    query_group_BT1: group of each query.
-    key_group_B1S: group of each key.
-    range_B2N: first key of each block of queries, and one past the last; read if there are groups.
+    words: two words of the seed, the first row and the first head of this device: (4,) int32; if there are groups, then
+      `group_range` of the rows.
+    groups: of each query, (B, T, 1), and of each key, (B, 1, S); () if there are none.
   """
 
   words: Array
-  query_group_BT1: Array
-  key_group_B1S: Array
-  range_B2N: Array
+  groups: tuple[Array, ...]
 
 
 def attention(
@@ -91,16 +88,22 @@ def attention(
   more = lambda n: -n % LANES
   query_group_BT, key_group_BS = mask.query_group_BT, mask.key_group_BS
   grouped = query_group_BT is not None and key_group_BS is not None
-  if not grouped:
-    query_group_BT, key_group_BS = jnp.zeros((1, T), jnp.int32), jnp.zeros((1, S), jnp.int32)
-  query_group_BT, key_group_BS = pad_group(query_group_BT, B, more(T)), pad_group(key_group_BS, B, more(S))
-  range_B2N = group_range(query_group_BT, key_group_BS, _queries(T + more(T), S + more(S)))
-  groups = query_group_BT[:, :, None], key_group_BS[:, None], range_B2N
+  groups: tuple[Array, ...] = ()
+  if grouped or (more(S) and not (causal and mask.pattern is None and T <= S)):  # else the past has no padding
+    if not grouped:
+      query_group_BT, key_group_BS = jnp.zeros((1, T), jnp.int32), jnp.zeros((1, S), jnp.int32)
+    groups = pad_group(query_group_BT, B, more(T))[:, :, None], pad_group(key_group_BS, B, more(S))[:, None]
   positions_last = lambda x: jnp.pad(x.transpose(0, 2, 3, 1), ((0, 0),) * 3 + ((0, more(x.shape[1])),))
   arrays = positions_last(q_BTHK), positions_last(k_BSHK), positions_last(v_BSHK)
   seed_2 = jnp.zeros(2, jnp.uint32) if key is None or not rate else dropout.seed(key)
-  plan = Plan(causal, mask.pattern, rate if key is not None else 0.0, H, T, grouped, interpret)
-  attend = lambda arrays, words, *groups: _attention(plan, *arrays, Inputs(words, *groups))
+  plan = Plan(causal, mask.pattern, rate if key is not None else 0.0, H, T, bool(groups), interpret)
+
+  def attend(arrays: tuple[Array, ...], words: Array, *groups: Array) -> Array:
+    if plan.grouped:
+      range_B2N = group_range(groups[0][..., 0], groups[1][:, 0], _queries(arrays[0].shape[3], arrays[1].shape[3]))
+      words = jnp.concatenate([words, range_B2N.reshape(-1)])
+    return _attention(plan, *arrays, Inputs(words, groups))
+
   o_BHKT = sharded(attend, arrays, groups, jax.lax.bitcast_convert_type(seed_2, jnp.int32))
   return o_BHKT[..., :T].transpose(0, 3, 1, 2)
 
@@ -209,14 +212,16 @@ def _call(
   queries = pl.BlockSpec((1, 1, K, block), lambda b, h, i: (b, h, 0, i))
   keys = pl.BlockSpec((1, 1, K, S), lambda b, h, i: (b, h, 0, 0))
   specs = [queries, keys, keys, queries]
+  groups = [
+    pl.BlockSpec((1, block, 1), lambda b, h, i: (b, i, 0)),
+    pl.BlockSpec((1, 1, S), lambda b, h, i: (b, 0, 0)),
+  ]
   return pl.pallas_call(
     functools.partial(body, plan),
     grid=(B, H, T // block),
     in_specs=[
       pl.BlockSpec(memory_space=pltpu.SMEM),
-      pl.BlockSpec((1, block, 1), lambda b, h, i: (b, i, 0)),
-      pl.BlockSpec((1, 1, S), lambda b, h, i: (b, 0, 0)),
-      pl.BlockSpec((1, 2, T // block), lambda b, h, i: (b, 0, 0), memory_space=pltpu.SMEM),
+      *groups[: len(inputs.groups)],
       *specs[: len(arrays)],
     ],
     out_specs=specs[: len(outputs)],
@@ -228,7 +233,7 @@ def _call(
     interpret=plan.interpret,
     name=name,
     metadata=schedule(B * H * len(of_block), [*begins, *_shares(plan, of_block, S)]),
-  )(*inputs, *arrays)
+  )(inputs.words, *inputs.groups, *arrays)
 
 
 def schedule(steps: int, shares: Sequence[float] = ()) -> dict[str, str]:
@@ -290,8 +295,11 @@ def _shares(plan: Plan, of_block: Sequence[int], keys: int) -> list[float]:
   return [of_block.count(n) / len(of_block) for n in _counts(keys)]
 
 
-def _over_keys(plan: Plan, i: Array, range_12N: Any, block: int, keys: int, run: Callable[[Any], None]) -> None:  # noqa: N803
-  """Call `run` with the slice of the keys of block `i`; the others are masked."""
+def _over_keys(
+  plan: Plan, program: tuple[Array, ...], words: Any, block: int, keys: int, run: Callable[[Any], None]
+) -> None:
+  """Call `run` with the slice of the keys of a block; the others are masked."""
+  b, _, i = program
   of_block = _ends(plan, block, keys)
   if not plan.grouped or len(of_block) == 1:
     over_visible(of_block, i, lambda end: run(slice(0, end)))
@@ -300,8 +308,9 @@ def _over_keys(plan: Plan, i: Array, range_12N: Any, block: int, keys: int, run:
   for n, end in enumerate(of_block):
     causal_end = jnp.where(i == n, end, causal_end)
   below = lambda x, n: jax.lax.div(x, n) * n  # of a positive integer
-  first, step = below(range_12N[0, 0, i], LANES), _step(keys, LANES)
-  needed = jnp.maximum(jnp.minimum(range_12N[0, 1, i], causal_end) - first, 1)
+  at, step = 4 + b * 2 * len(of_block) + i, _step(keys, LANES)  # in `words`
+  first = below(words[at], LANES)
+  needed = jnp.maximum(jnp.minimum(words[at + len(of_block)], causal_end) - first, 1)
   count = jnp.minimum(below(needed + step - 1, step), keys)
   first = pl.multiple_of(jnp.minimum(first, keys - count), LANES)
   for n in _counts(keys):
@@ -316,7 +325,7 @@ def dot(a: Array, b: Array, contracted: tuple[int, int]) -> Array:
 
 
 def _probabilities(
-  plan: Plan, program: tuple[Array, ...], words: Any, query_group: Any, key_group: Any, q_KQ: Array, k: Any, keys: Any
+  plan: Plan, program: tuple[Array, ...], words: Any, groups: Sequence[Any], q_KQ: Array, k: Any, keys: Any
 ) -> Any:
   """Return the probabilities (Q, S), divided by the share that dropout keeps, and which ones it keeps or None."""
   b, h, i = program
@@ -324,10 +333,11 @@ def _probabilities(
   Q, _ = a_QS.shape
   query_Q1 = i * Q + jax.lax.broadcasted_iota(jnp.int32, (Q, 1), 0)
   key_QS = keys.start + jax.lax.broadcasted_iota(jnp.int32, a_QS.shape, 1)
-  allowed_QS = query_group[0] == key_group[0, :, keys]
+  allowed_QS = [groups[0][0] == groups[1][0, :, keys]] if groups else []
   if plan.causal:
-    allowed_QS &= key_QS <= query_Q1 if plan.pattern is None else plan.pattern(query_Q1, key_QS)
-  a_QS = jnp.where(allowed_QS, a_QS, MASKED)
+    allowed_QS += [key_QS <= query_Q1 if plan.pattern is None else plan.pattern(query_Q1, key_QS)]
+  if allowed_QS:
+    a_QS = jnp.where(functools.reduce(jnp.logical_and, allowed_QS), a_QS, MASKED)
   p_QS = jnp.exp(a_QS - jnp.max(a_QS, axis=1, keepdims=True))
   p_QS /= jnp.sum(p_QS, axis=1, keepdims=True) * (1.0 - plan.rate)
   if not plan.rate:
@@ -347,19 +357,19 @@ def score_gradients(rate: float, p_QS: Array, dp_QS: Array) -> Array:
   return p_QS * (dp_QS - jnp.sum(p_QS * dp_QS, axis=1, keepdims=True) * (1.0 - rate))
 
 
-def _forward(plan: Plan, words: Any, query_group: Any, key_group: Any, *refs: Any) -> None:
-  range_12N, q, k, v, o = refs
+def _forward(plan: Plan, words: Any, *refs: Any) -> None:
+  *groups, q, k, v, o = refs
   program = tuple(pl.program_id(axis) for axis in range(3))
 
   def run(keys: Any) -> None:
-    p_QS, keep_QS = _probabilities(plan, program, words, query_group, key_group, q[0, 0], k, keys)
+    p_QS, keep_QS = _probabilities(plan, program, words, groups, q[0, 0], k, keys)
     o[0, 0] = dot(v[0, 0, :, keys], drop(p_QS, keep_QS).astype(v.dtype), (1, 1)).astype(o.dtype)
 
-  _over_keys(plan, program[2], range_12N, q.shape[3], k.shape[3], run)
+  _over_keys(plan, program, words, q.shape[3], k.shape[3], run)
 
 
-def _backward(plan: Plan, words: Any, query_group: Any, key_group: Any, *refs: Any) -> None:
-  range_12N, q, k, v, do, dq, dk, dv = refs
+def _backward(plan: Plan, words: Any, *refs: Any) -> None:
+  *groups, q, k, v, do, dq, dk, dv = refs
   program = tuple(pl.program_id(axis) for axis in range(3))
 
   @pl.when(program[2] == 0)
@@ -368,7 +378,7 @@ def _backward(plan: Plan, words: Any, query_group: Any, key_group: Any, *refs: A
 
   def run(keys: Any) -> None:
     k_KS, v_KS = (x[0, 0, :, keys] for x in (k, v))
-    p_QS, keep_QS = _probabilities(plan, program, words, query_group, key_group, q[0, 0], k, keys)
+    p_QS, keep_QS = _probabilities(plan, program, words, groups, q[0, 0], k, keys)
     dropped_QS = drop(p_QS, keep_QS)
     da_QS = score_gradients(plan.rate, p_QS, drop(dot(do[0, 0], v_KS, (0, 0)), keep_QS))
     da_QS = (da_QS * q.shape[2] ** -0.5).astype(q.dtype)
@@ -376,4 +386,4 @@ def _backward(plan: Plan, words: Any, query_group: Any, key_group: Any, *refs: A
     dk[0, 0, :, keys] += dot(q[0, 0], da_QS, (1, 0))
     dv[0, 0, :, keys] += dot(do[0, 0], dropped_QS.astype(do.dtype), (1, 0))
 
-  _over_keys(plan, program[2], range_12N, q.shape[3], k.shape[3], run)
+  _over_keys(plan, program, words, q.shape[3], k.shape[3], run)
