@@ -55,7 +55,7 @@ def train(name: str, dtype: str, length: int, params: Any = None) -> tuple[list[
   cfg = build.Config(optimizer='sgd', lr=RATE)
   tx = build.make(cfg, params, functools.partial(task.model.depth, task.cfg), task.cfg.N, 1000, 100)
   parts, rate = (task.model, task.cfg, task.objective, task.objective_cfg), build.rate(cfg, 1000, 100)
-  if sparse_step.is_sparse(task.model, cfg):
+  if task.model.rows is not None and sparse_step.is_sparse(cfg):
     train_step = sparse_step.make(*parts, rate)
   else:
     train_step = step.make_train_step(*parts, tx, rate, total_steps=1000)
@@ -149,7 +149,10 @@ def write(path: str, rows: Iterator[dict[str, Any]]) -> None:
 
 
 def table(folder: str) -> list[str]:
-  """Return the lines of one Markdown table of all results in a folder."""
+  """Return the lines of one Markdown table of all results in a folder, and of what `planned` names without a result.
+
+  Steps of part 'switch' have the difference to the one with all implementations.
+  """
   lines = ['| Part | Case | Result | Holds |', '|---|---|---|---|']
   rows = [
     json.loads(line) for path in sorted(pathlib.Path(folder).glob('*.jsonl')) for line in path.open(encoding='utf-8')
@@ -160,11 +163,23 @@ def table(folder: str) -> list[str]:
       result += f', deviation {row["deviation"]:.1e}, of losses {max(map(abs, row["losses"])):.1e}'
     result = row['error'].strip().splitlines()[-1][:120] if 'error' in row else result
     lines.append(f'| {row["part"]} | {row["name"]} | {result} | {"yes" if row["holds"] else "no"} |')
-  for path in sorted(pathlib.Path(folder).glob('step_*.json')):
-    (timed,) = json.loads(path.read_text(encoding='utf-8'))
-    mfu = 'unknown' if timed['mfu'] is None else f'{timed["mfu"]:.3f}'
-    result = f'{1000 * timed["step_seconds"]:.2f} ms, {timed["tokens_per_second"]:,.0f} tokens/s, MFU {mfu}'
-    lines.append(f'| step | {path.stem.removeprefix("step_")} | {result} | |')
+  for part in ('step', 'switch'):
+    timed = {
+      path.stem.removeprefix(f'{part}_'): json.loads(path.read_text(encoding='utf-8'))[0]
+      for path in sorted(pathlib.Path(folder).glob(f'{part}_*.json'))
+    }
+    for name, step in timed.items():
+      mfu = 'unknown' if step['mfu'] is None else f'{step["mfu"]:.3f}'
+      result = f'{1000 * step["step_seconds"]:.2f} ms, {step["tokens_per_second"]:,.0f} tokens/s, MFU {mfu}'
+      all_on = timed.get(f'{name.partition(",")[0]},all_on')
+      if part == 'switch' and all_on:
+        result += f', {1000 * (step["step_seconds"] - all_on["step_seconds"]):+.2f} ms'
+      lines.append(f'| {part} | {name} | {result} | |')
+  planned = pathlib.Path(folder, 'planned')
+  for name in planned.read_text(encoding='utf-8').splitlines() if planned.exists() else ():
+    start = '| {} | {}'.format(*name.split())
+    if not any(line.startswith((f'{start} ', f'{start}, ')) for line in lines):
+      lines.append(f'{start} | no result, see the logs | no |')
   return lines
 
 

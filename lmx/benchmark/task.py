@@ -50,6 +50,20 @@ def build_model(text: str, changes: Iterable[str] = ()) -> tuple[Model, Any, str
   return module, cfg, registry.label(name, variant, cfg)
 
 
+def split_changes(changes: Iterable[str]) -> tuple[list[str], Any]:
+  """Return (changes of the model, the `parallel` section that changes 'parallel.field=value' give).
+
+  Raises:
+    InputError: an unknown key of `parallel`, or a value of the wrong type.
+  """
+  from lmx.config import experiment, schema
+
+  changes, settings = list(changes), dict[str, Any]()
+  step = [change for change in changes if change.startswith('parallel.')]
+  experiment.override(settings, step)
+  return [change for change in changes if change not in step], schema.section('parallel', settings.get('parallel', {}))
+
+
 def build_task(text: str, changes: Iterable[str] = ()) -> tuple[Any, str]:
   """Return (flops.Task with the model's own objective, label of the model); errors as `build_model`."""
   module, cfg, name = build_model(text, changes)

@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 from lmx import host
 from lmx.benchmark import peer as peer_lib
 from lmx.benchmark import torch_client
-from lmx.benchmark.task import build_task
+from lmx.benchmark.task import build_task, split_changes
 from lmx.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-  """A step to time: model, changes of its fields, rows, tokens per row, optimizer, gradient clipping, steps a round."""
+  """A step to time: model, changes (`split_changes`), rows, tokens per row, optimizer, clipping, steps a round."""
 
   model: str
   changes: tuple[str, ...]
@@ -132,7 +132,8 @@ def subject_from_preset(name: str, preset: Preset) -> Subject:
   from lmx.engine import precision, sharding, sparse_step, state, step
   from lmx.optim import build
 
-  task, _ = build_task(preset.model, preset.changes)
+  changes, parallel = split_changes(preset.changes)
+  task, _ = build_task(preset.model, changes)
   task = dataclasses.replace(task, cfg=task.model.settle(task.cfg))
   # 0.01 is the default of torch.optim.AdamW, which the peer uses; it costs nothing measurable.
   decay = 0.01 if preset.optimizer == 'adamw' else 0.0
@@ -146,7 +147,7 @@ def subject_from_preset(name: str, preset: Preset) -> Subject:
   else:
     train_step = step.make_train_step(*parts, tx, build.rate(cfg, 1000, 100), total_steps=1000)
   row_tables = task.model.ROW_TABLES
-  engine = sharding.Engine(sharding.Config(), jax.devices()[:1], precision.default([task.cfg.dtype]), row_tables)
+  engine = sharding.Engine(parallel, jax.devices()[:1], precision.default([task.cfg.dtype]), row_tables)
   train_state = engine.build(lambda key: state.create(task.init(key), tx), jax.random.key(0))
   rows = engine.build_rows(lambda: task.model.init_state(task.cfg, preset.batch), preset.batch)
   batch = engine.put_batch(flops.random_batch(task, preset.batch, preset.length))

@@ -23,7 +23,7 @@ from typing import Any
 
 from lmx import documents, ranges
 from lmx.benchmark import attention, evaluation, growth, growth_figure, row, table, train_step
-from lmx.benchmark.task import build_task, resolve_length
+from lmx.benchmark.task import build_task, resolve_length, split_changes
 from lmx.benchmark.train_step import Preset, Subject
 from lmx.errors import InputError, explain
 
@@ -33,7 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('--config', help='config of a run with its own data, as for `lmx train`')
   parser.add_argument('--preset', help='all, or of these some with commas between: ' + ', '.join(table.NAMES))
   parser.add_argument('--attention', metavar='T,T,...', help='factorized and dense attention at these lengths')
-  parser.add_argument('--set', action='append', default=[], metavar='FIELD=VALUE', help='change a field of MODEL')
+  parser.add_argument(
+    '--set',
+    action='append',
+    default=[],
+    metavar='FIELD=VALUE',
+    help='change a field of MODEL, or of its step: parallel.logits_dtype=float32',
+  )
   parser.add_argument('--batch', type=ranges.integer(1, 1_000_000), help='rows, for MODEL (default 8)')
   parser.add_argument(
     '--length',
@@ -251,7 +257,7 @@ def _train_step(subject: Subject, args: argparse.Namespace) -> dict[str, Any]:
 def _subject(args: argparse.Namespace) -> Subject:
   if args.config:
     return train_step.subject_from_config(args.config, args.overrides)
-  task, _ = build_task(args.model, args.set)
+  task, _ = build_task(args.model, split_changes(args.set)[0])
   length = resolve_length(task, args.batch, args.length)
   preset = Preset(args.model, tuple(args.set), args.batch, length, args.optimizer)
   return train_step.subject_from_preset(args.model, preset)

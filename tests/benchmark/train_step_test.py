@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lmx import engine
 from lmx.benchmark import task as task_lib
 from lmx.benchmark import train_step
 from lmx.errors import InputError
@@ -16,3 +17,12 @@ def test_peer_requires_batches_of_one_shape(peer):
     subject = train_step.Subject('x', task, 2, 8, 'adamw', 1.0, 1, train_step.Programs(None), steps)
     with pytest.raises(InputError, match='batches of one shape'):
       train_step.measure(subject, peer=peer, warmup=1, steps=2, rounds=1)
+
+
+def test_changes_of_the_step_are_separated_from_those_of_the_model():
+  changes = ['dtype=bfloat16', "parallel.equations=('activate','layer_norm')", 'parallel.logits_dtype=float32', 'N=1']
+  model, parallel = task_lib.split_changes(changes)
+  assert model == ['dtype=bfloat16', 'N=1']
+  assert parallel == engine.Config(equations=('activate', 'layer_norm'), logits_dtype='float32')
+  with pytest.raises(InputError, match='parallel.logits: got'):
+    task_lib.split_changes(['parallel.logits=float32'])
