@@ -6,6 +6,7 @@
   arXiv 2205.14135). Key blocks after all of a block's queries are skipped. Because rows are sequential,
   it is for one device; 'xla' is for a batch that is sharded over devices.
 - 'cudnn': `jax.nn.dot_product_attention(implementation='cudnn')`, within the limits of `cudnn_obstacle`.
+- 'triton': kernels for GPUs with dropout (lmx/kernels/triton_attention.py), within the limits of `triton_obstacle`.
 - 'splash': JAX's kernel for TPUs (lmx/kernels/splash_attention.py), within the limits of `splash_obstacle`.
 - 'rows': a kernel for TPUs with dropout (lmx/kernels/row_attention.py), within the limits of `rows_obstacle`.
 - 'chunked': a loop over query chunks, each for all rows and heads (lmx/kernels/chunked_attention.py). Its memory
@@ -13,12 +14,12 @@
 - 'numba': operations that Numba compiles (lmx/kernels/head_attention.py), in float32 on a single CPU device, where
   there is a gradient and at least `NUMBA_FROM` scores per head; else as 'without_numba', so that what was trained on a
   CPU can be used elsewhere.
-- 'without_numba': the first of 'cudnn' on a GPU, 'rows' and 'splash' on a TPU from `KERNEL_FROM` queries on, within
-  limits; 'blocked' on a single CPU device for at least `BLOCKED_FROM` scores a head; 'chunked' on other platforms for
-  at least `CHUNKED_FROM`, and on a GPU always with dropout; else 'xla'.
+- 'without_numba': the first of 'cudnn' and, with dropout, 'triton' on a GPU, 'rows' and 'splash' on a TPU from
+  `KERNEL_FROM` queries on, within limits; 'blocked' on a single CPU device for at least `BLOCKED_FROM` scores a head;
+  'chunked' on other platforms for at least `CHUNKED_FROM`, and on a GPU always with dropout; else 'xla'.
 - 'auto': as 'without_numba'; a run begins with one of 'numba' and 'without_numba' in its place (`settle`).
 
-'xla', 'rows', 'blocked', 'chunked' and 'numba' have dropout of the probabilities, with the same mask
+'xla', 'triton', 'rows', 'blocked', 'chunked' and 'numba' have dropout of the probabilities, with the same mask
 (lmx/ops/dropout.py). cuDNN's dropout uses another mask and has no public interface in JAX.
 
 Axes: G rows x heads, Q and C queries and keys of a block.
@@ -46,6 +47,7 @@ BLOCKED_FROM = 2**16  # 'auto' selects 'blocked' on a CPU from this many scores 
 NUMBA_FROM = 2**12  # 'numba' is faster than XLA from this many scores per head
 CHUNKED_FROM = 2**20  # 'auto' selects 'chunked' on other platforms from this many scores per head
 KERNEL_FROM = 256  # 'auto' selects a TPU kernel from this many queries
+TRITON_WIDTHS = (16, 32, 64, 128)  # of a head
 ROWS_TO = 1024  # maximum number of keys of 'rows': a block of whole score rows fits on chip
 _QUERIES = 64  # minimum number of queries in a block
 
@@ -71,6 +73,7 @@ def choose(
     return numba if fits and backend == 'numba' else choose('auto', q_BTHK, k_BSHK, mask, rate)
   obstacles = {
     'cudnn': cudnn_obstacle(q_BTHK, mask, rate),
+    'triton': triton_obstacle(q_BTHK, mask),
     'rows': rows_obstacle(q_BTHK, k_BSHK, mask),
     'splash': splash_obstacle(q_BTHK, mask, rate),
   }
@@ -82,6 +85,8 @@ def choose(
     return BY_NAME[backend]
   if not obstacles['cudnn']:
     return cudnn_or_chunked
+  if rate and not obstacles['triton']:
+    return triton
   if q_BTHK.shape[1] >= KERNEL_FROM and not (obstacles['rows'] and obstacles['splash']):
     return splash if obstacles['rows'] else rows
   if here.platform != 'cpu' and (scores >= CHUNKED_FROM or here.platform == 'gpu' and rate):
@@ -145,6 +150,24 @@ def cudnn_obstacle(q_BTHK: Array, mask: AttentionMask, rate: float) -> str | Non
   return None
 
 
+def triton_obstacle(q_BTHK: Array, mask: AttentionMask) -> str | None:
+  """Return why the Triton kernels cannot run, as a clause for the error message; None if they can."""
+  K, here = q_BTHK.shape[3], devices.placed()
+  if not devices.is_platform('gpu'):
+    return _elsewhere('gpu')
+  if q_BTHK.dtype not in (jnp.bfloat16, jnp.float16):
+    return f'needs dtype bfloat16 or float16, not {q_BTHK.dtype}'
+  if K not in TRITON_WIDTHS:
+    return f'needs a head width of {", ".join(map(str, TRITON_WIDTHS))}, not {K}'
+  if not mask.aligned():
+    return 'needs query t at position t, not a cache of keys'
+  if mask.pattern is not None:
+    return 'has no masks by a pattern, as of memory-compressed attention'
+  if devices.row_shards(q_BTHK.shape[0]) != here.row_shards:
+    return f'needs rows that the devices divide, not {q_BTHK.shape[0]}'
+  return None
+
+
 def attend(
   q_BTHK: Array,
   k_BSHK: Array,
@@ -176,6 +199,13 @@ def rows(*arrays: Any, **options: Any) -> Array:
   from lmx.kernels import row_attention  # imports Pallas, which takes a second
 
   return row_attention.attention(*arrays, **options)
+
+
+def triton(*arrays: Any, **options: Any) -> Array:
+  """Compute attention by the kernels for GPUs with dropout."""
+  from lmx.kernels import triton_attention  # imports Pallas, which takes a second
+
+  return triton_attention.attention(*arrays, **options)
 
 
 def splash(*arrays: Any, causal: bool, **_: Any) -> Array:
@@ -343,6 +373,7 @@ BY_NAME: dict[str, Implementation] = {  # values of model.attention that leave n
   'blocked': blocked,
   'chunked': chunked_attention.attention,
   'cudnn': cudnn,
+  'triton': triton,
   'rows': rows,
   'splash': splash,
 }

@@ -15,7 +15,7 @@ from lmx.ops.operation import Operation
 from lmx.types import Array
 
 # Implementations, see lmx/kernels/attention.py; 'xla' is the equation.
-BACKENDS = ('auto', 'xla', 'cudnn', 'splash', 'rows', 'blocked', 'chunked', 'numba', 'without_numba')
+BACKENDS = ('auto', 'xla', 'cudnn', 'triton', 'splash', 'rows', 'blocked', 'chunked', 'numba', 'without_numba')
 
 
 def probabilities(q_BTHK: Array, k_BSHK: Array, mask: AttentionMask, causal: bool) -> Array:

@@ -9,7 +9,7 @@ import pytest
 
 from lmx.errors import InputError
 from lmx.kernels import attention as kernels
-from lmx.kernels import chunked_attention, patterns
+from lmx.kernels import patterns
 from lmx.ops import attention, masks
 from tests import placed
 
@@ -128,7 +128,7 @@ def test_unsupported_cudnn_lstm_names_its_reason(change, words):
   with placed.on('gpu'):
     with pytest.raises(InputError, match=words):
       kernels.choose('cudnn', x, x, given['mask'], given['rate'])
-    without = chunked_attention.attention if given['rate'] else attention.attend.equation
+    without = kernels.triton if given['rate'] else attention.attend.equation
     assert kernels.choose('auto', x, x, given['mask'], given['rate']) is without
 
 
