@@ -398,8 +398,8 @@ def _operand_shapes(text: str) -> tuple[tuple[int, ...], ...]:
 
 def metadata(text: str) -> dict[str, str]:
   """Return the metadata of a Pallas kernel from its instruction; {} for other instructions."""
-  if match := re.search(r'kernel_metadata=(\{[^}]*\})', text):
-    return dict(json.loads(match.group(1)))
+  if match := re.search(r'kernel_metadata=(?={)', text):  # its values may contain brackets
+    return dict(json.JSONDecoder().raw_decode(text, match.end())[0])
   match = re.search(r'serialized_metadata = "(.*?)"', text)  # of Triton, whose quotation marks are escaped
   return dict(json.loads(match.group(1).replace(r'\22', '"'))) if match else {}
 

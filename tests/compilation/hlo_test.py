@@ -74,6 +74,12 @@ def test_loop_of_an_adaptive_softmax_counts_as_expected():
   assert hlo.Program(given.replace('/while', '/while/body/other')).unknown_loops == 1
 
 
+def test_kernel_metadata_may_contain_brackets():
+  """Splash attention's are JSON in JSON."""
+  text = r'custom-call(%q), frontend_attributes={kernel_metadata={"xprof_metadata":"{\"block_q\": 512}"}}, metadata={}'
+  assert hlo.metadata(text) == {'xprof_metadata': '{"block_q": 512}'}
+
+
 def test_collective_counts_its_larger_side_once_per_channel():
   reduce, gather = hlo.Program(TEXT).collectives()
   assert (reduce.kind, reduce.count, reduce.size, reduce.total) == ('all-reduce', 12, 1024, 12 * 1024)
