@@ -3,7 +3,7 @@
 A TPU core issues a bundle of instructions per cycle. libtpu writes the bundles of each kernel while it compiles, if
 `flags` are set before it is loaded. A kernel consists of instructions before its loop over the grid and of the loop's
 body, in which predicated regions are skipped. A kernel of lmx declares in its metadata how often the grid loop runs,
-and in what share of its steps each branch runs (`row_attention.schedule`). Waits for memory transfers are not in the
+and in what share of its steps each branch runs (`score_rows.schedule`). Waits for memory transfers are not in the
 count.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lmx.compilation import hlo
-from lmx.kernels.row_attention import SCHEDULE
+from lmx.kernels.score_rows import SCHEDULE
 
 GUARD = 0.75  # share of the loop's body from which a region guards all of it
 _LINE = re.compile(r'^\s*(0x[0-9a-f]+|0)\s+(?:[A-Z]{2}\s*)?:\s*((?:> ?)*)\s*\{(.*)$')

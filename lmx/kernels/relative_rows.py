@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from lmx.kernels.row_attention import (
+from lmx.kernels.score_rows import (
   LANES,
   dot,
   drop,
@@ -225,7 +225,7 @@ def _ends(plan: Plan, keys: int) -> list[int]:
   """Return the number of keys that each block of positions attends to."""
   if plan.memory is None:
     return [keys] * plan.blocks
-  return ends([plan.memory + LANES * (i + 1) for i in range(plan.blocks)], keys, LANES)
+  return ends([plan.memory + LANES * (i + 1) for i in range(plan.blocks)], keys)
 
 
 class _Block(NamedTuple):

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from lmx.compilation import bundles, hlo, report, slices
-from lmx.kernels import row_attention
+from lmx.kernels import score_rows
 
 # A kernel as libtpu writes it: 2 bundles, then a loop of 12, whose body has a region of 3 and one of 2 bundles within a
 # region that holds the whole body.
@@ -33,7 +33,7 @@ LB: loop body
 
 
 def kernel(name, *schedule):
-  metadata = row_attention.schedule(*schedule) if schedule else {}
+  metadata = score_rows.schedule(*schedule) if schedule else {}
   return hlo.Kernel(name, 1, f'jit(f)/{name}/pallas_call', ((1, 1, 64, 256),), metadata)
 
 
@@ -75,7 +75,7 @@ def test_report_says_how_each_call_was_counted():
   words = {
     'SHAPES': f'operand_layout_constraints={{{shape}, {shape}}}',
     'NAME': 'op_name="jit(f)/row_attention_forward/pallas_call"',
-    'METADATA': f'kernel_metadata={json.dumps(row_attention.schedule(100))}',
+    'METADATA': f'kernel_metadata={json.dumps(score_rows.schedule(100))}',
   }
   text = functools.reduce(lambda text, word: text.replace(word, words[word]), words, PROGRAM)
   slice_ = slices.parse('v5e-1')
@@ -102,10 +102,10 @@ def test_dump_is_added_to_the_flags_that_are_set(monkeypatch):
 
 @pytest.mark.parametrize(('length', 'ends'), [(1024, [256, 512, 768, 1024]), (256, [256])])
 def test_keys_end_at_the_last_that_a_block_attends_to(length, ends):
-  assert row_attention.ends(range(256, length + 256, 256), length, row_attention.LANES) == ends
+  assert score_rows.ends(range(256, length + 256, 256), length) == ends
 
 
 def test_a_kernel_has_few_branches():
-  of_block = row_attention.ends(range(128, 4096 + 128, 128), 4096, row_attention.LANES)
-  assert len(set(of_block)) == row_attention.BRANCHES
+  of_block = score_rows.ends(range(128, 4096 + 128, 128), 4096)
+  assert len(set(of_block)) == score_rows.BRANCHES
   assert all(end >= 128 * (i + 1) for i, end in enumerate(of_block))
