@@ -58,10 +58,11 @@ END
   fi
   if wanted switches; then
     cat <<END
-switch gpt2_124m,all_off $gpt2 --set=parallel.logits_dtype=float32 --set=parallel.equations=('activate','layer_norm','split_affine')
+switch gpt2_124m,all_off $gpt2 --set=parallel.logits_dtype=float32 --set=parallel.equations=('activate','layer_norm','log_normalizer','split_affine')
 switch gpt2_124m,logits_off $gpt2 --set=parallel.logits_dtype=float32
 switch gpt2_124m,activate_off $gpt2 --set=parallel.equations=activate
 switch gpt2_124m,layer_norm_off $gpt2 --set=parallel.equations=layer_norm
+switch gpt2_124m,log_normalizer_off $gpt2 --set=parallel.equations=log_normalizer
 switch gpt2_124m,split_affine_off $gpt2 --set=parallel.equations=split_affine
 switch gpt2_124m,all_on $gpt2
 END

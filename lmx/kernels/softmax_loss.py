@@ -18,10 +18,11 @@ import jax.numpy as jnp
 from lmx import placement
 from lmx.kernels import devices
 from lmx.ops import softmax_loss
+from lmx.ops.visible import MASKED
 from lmx.types import Array
 
 CPU_CHUNK = 512  # tokens per chunk on a CPU: fastest of 83 to 4096 at V = 8k, 16k and 50k
-CHUNK = 8192  # elsewhere: 1.6 GB of logits at V = 50k
+CHUNK = 8192  # elsewhere: 1.6 GB of float32 logits at V = 50k; twice as many in bfloat16
 
 
 def target_logits(logits_BTV: Array, targets_BT: Array) -> Array:
@@ -50,6 +51,37 @@ def _compared_backward(residuals: tuple[Array, Array], bar_BT: Array) -> tuple[A
 
 
 _compared.defvjp(_compared_forward, _compared_backward)
+
+
+def log_normalizer(logits_BTV: Array) -> Array:
+  """Compute `softmax_loss.log_normalizer`; on a GPU maximum and sum in one pass over the logits."""
+  return (_in_one_pass if devices.is_platform('gpu') else softmax_loss.log_normalizer.equation)(logits_BTV)
+
+
+@jax.custom_vjp
+def _in_one_pass(logits_BTV: Array) -> Array:
+  return _one_pass_forward(logits_BTV)[0]
+
+
+def _one_pass_forward(logits_BTV: Array) -> tuple[Array, tuple[Array, ...]]:
+  """Reduce pairs of a maximum and a sum relative to it, as FlashAttention does; the residuals are logits and pairs."""
+
+  def add(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+    most = jnp.maximum(a[0], b[0])
+    return most, a[1] * jnp.exp(a[0] - most) + b[1] * jnp.exp(b[0] - most)
+
+  start = jnp.array(MASKED, jnp.float32), jnp.zeros((), jnp.float32)
+  pairs = logits_BTV.astype(jnp.float32), jnp.ones(logits_BTV.shape, jnp.float32)
+  most_BT, sum_BT = jax.lax.reduce(pairs, start, add, (logits_BTV.ndim - 1,))
+  return most_BT + jnp.log(sum_BT), (logits_BTV, most_BT, sum_BT)
+
+
+def _one_pass_backward(residuals: tuple[Array, ...], bar_BT: Array) -> tuple[Array]:
+  logits_BTV, most_BT, sum_BT = residuals
+  return ((jnp.exp(logits_BTV - most_BT[..., None]) * (bar_BT / sum_BT)[..., None]).astype(logits_BTV.dtype),)
+
+
+_in_one_pass.defvjp(_one_pass_forward, _one_pass_backward)
 
 
 def is_best(logits_BTV: Array, targets_BT: Array) -> Array:
@@ -90,7 +122,7 @@ def _split(chunk: int | None, *arrays_BT: Array) -> tuple[Array, ...]:
   if chunk is None and placement.current() is None:
     chunk = B * T
   elif chunk is None:
-    chunk = CPU_CHUNK if devices.is_platform('cpu') else CHUNK
+    chunk = CPU_CHUNK if devices.is_platform('cpu') else CHUNK * 4 // jnp.dtype(devices.placed().logits).itemsize
   steps = -(-T // max(1, chunk * devices.row_shards(B) // B))
   size = -(-T // steps)  # time steps in a chunk, balanced
   steps = -(-T // size)

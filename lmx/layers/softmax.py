@@ -6,7 +6,6 @@ stored with more rows (lmx/layout.py). lmx/kernels/softmax_loss.py computes the 
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 
 from lmx.ops import softmax_loss
@@ -27,7 +26,7 @@ def tied_logits(x_BTD: Array, table_VD: Table, bias_V: Array | None = None, *, s
 
 def cross_entropy(logits_BTV: Array, targets_BT: Array) -> Array:
   """Return the negative log-likelihood of each target in nats, (B, T) float32."""
-  return jax.nn.logsumexp(logits_BTV, axis=-1) - softmax_loss.target_logits(logits_BTV, targets_BT)
+  return softmax_loss.log_normalizer(logits_BTV) - softmax_loss.target_logits(logits_BTV, targets_BT)
 
 
 def tied_nll(x_BTD: Array, table_VD: Table, targets_BT: Array, bias_V: Array | None = None, *, size: int = 0) -> Array:

@@ -19,6 +19,12 @@ def target_logits(logits_BTV: Array, targets_BT: Array) -> Array:
 
 
 @Operation
+def log_normalizer(logits_BTV: Array) -> Array:
+  """Return log(sum(exp(logits))) over the vocabulary, (B, T)."""
+  return jax.nn.logsumexp(logits_BTV, axis=-1)
+
+
+@Operation
 def is_best(logits_BTV: Array, targets_BT: Array) -> Array:
   """Return argmax(logits) == targets, (B, T) float32; ties go to the first token."""
   return (jnp.argmax(logits_BTV, axis=-1) == targets_BT).astype(jnp.float32)

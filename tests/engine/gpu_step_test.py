@@ -13,6 +13,7 @@ from lmx.engine import devices, sharding
 from lmx.errors import InputError
 from lmx.kernels import dense as dense_kernel
 from lmx.kernels import implementations
+from lmx.kernels import softmax_loss as loss_kernel
 from lmx.kernels import table as table_kernel
 from lmx.ops import dense, table
 from tests import engine_cases
@@ -46,7 +47,12 @@ def test_losses_match_float32(as_gpu, monkeypatch):
     function = getattr(module, name)
     monkeypatch.setattr(module, name, lambda *args, **named: computed.add(name) or function(*args, **named))
 
-  implemented = (table_kernel, '_rounded'), (dense_kernel, '_layer_norm'), (dense_kernel, '_activate')
+  implemented = (
+    (table_kernel, '_rounded'),
+    (dense_kernel, '_layer_norm'),
+    (dense_kernel, '_activate'),
+    (loss_kernel, '_in_one_pass'),
+  )
   for module, name in implemented:
     spy(module, name)
   found = losses(BFLOAT16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import jax
@@ -9,8 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lmx import placement
 from lmx.kernels import softmax_loss
 from lmx.layers import softmax
+from lmx.ops import softmax_loss as equations
+from tests import placed
 
 B, T, V, D = 2, 7, 23, 5
 
@@ -102,3 +106,28 @@ def test_is_best_equals_argmax_also_of_equal_scores():
   found = jax.jit(softmax_loss.is_best)(scores, targets)
   np.testing.assert_array_equal(found, expected)
   assert found.dtype == jnp.float32
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
+def test_normalizer_in_one_pass_equals_the_equation(dtype):
+  rng = np.random.default_rng(0)
+  logits_BTV, bar_BT = 30 * rng.standard_normal((B, T, V)), rng.standard_normal((B, T))
+  logits_BTV[0, 0], logits_BTV[0, 1], logits_BTV[..., -2:] = 1e4, -1e4, -np.inf  # the last are padding
+  logits_BTV, bar_BT = jnp.asarray(logits_BTV, dtype), jnp.asarray(bar_BT, jnp.float32)
+
+  def run(normalize):
+    norm_BT, pull = jax.vjp(normalize, logits_BTV)
+    return norm_BT, pull(bar_BT.astype(norm_BT.dtype))[0].astype(jnp.float32)
+
+  with placed.on('gpu'):
+    found = jax.jit(lambda: run(softmax_loss.log_normalizer))()
+  tolerance = 1e-5 if dtype == 'float32' else 1e-2
+  for a, b in zip(found, run(equations.log_normalizer.equation), strict=True):
+    np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize('logits, chunks', [('float32', 4), ('bfloat16', 2)])
+def test_chunks_have_as_many_bytes_of_logits_in_either_type(logits, chunks):
+  with placement.scope(dataclasses.replace(placed.at('gpu'), logits=logits)):
+    (x_NBM,) = softmax_loss._split(None, jnp.zeros((16, 4 * softmax_loss.CHUNK // 16)))
+  assert x_NBM.shape[0] == chunks
