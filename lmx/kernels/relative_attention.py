@@ -101,16 +101,11 @@ def attend(
 ) -> Array:
   """Compute `relative_attention.attend` by the implementation that `backend` selects."""
   shape = q_BTHK.shape if positions_BP is None else q_BTHK[:, : -positions_BP.shape[1]].shape
-  causal = _is_causal(visible, segments, positions_BP)
+  causal = visible is not None and visible.past is not None
   compute = choose(backend, shape, k_BSHK.shape[1], causal=causal)
   options: dict[str, Any] = {'segments': segments, 'positions_BP': positions_BP, 'rate': rate, 'key': key}
   arrays = q_BTHK, k_BSHK, value_BSHK, r_RHK, u_HK, v_HK, visible
   return compute(*arrays, empty_rows=empty_rows, **options)
-
-
-def _is_causal(visible: Visible | None, segments: Segments | None, positions_BP: Array | None) -> bool:
-  """Return whether key s is at position s, and a query sees none after it; XLNet's arguments differ."""
-  return visible is not None and segments is None and positions_BP is None
 
 
 def distance_vectors(encoding_RD: Array, kernel_DHK: Array) -> Copies:
@@ -151,9 +146,7 @@ def rows(*arrays: Any, interpret: bool = False, **options: Any) -> Array:
   """Compute attention by a kernel for TPUs; `interpret` runs it slowly on any platform."""
   from lmx.kernels import relative_rows  # imports Pallas, which takes a second
 
-  inputs = _to_block_inputs(*arrays, **options)
-  causal = _is_causal(arrays[6], options.get('segments'), options.get('positions_BP'))
-  return relative_rows.attention(*inputs, causal=causal, interpret=interpret)
+  return relative_rows.attention(*_to_block_inputs(*arrays, **options), interpret=interpret)
 
 
 def scan(*arrays: Any, **options: Any) -> Array:

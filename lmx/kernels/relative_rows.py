@@ -45,8 +45,9 @@ class Plan(NamedTuple):
   """Compile-time constants.
 
   Attributes:
-    memory: keys before the first query if a query sees no key after its own, whose scores are then not computed; else
-      None.
+    memory: keys before the first query if a query sees its past (`lmx.ops.visible.Past`), later scores are then not
+      computed; else None.
+    farthest: see `Past`.
     segments: there are segment scores.
     blocks: number of blocks of the T positions.
     queries: number of queries, X, without padding of the last block.
@@ -58,6 +59,7 @@ class Plan(NamedTuple):
   """
 
   memory: int | None
+  farthest: int | None
   segments: bool
   blocks: int
   queries: int
@@ -72,15 +74,15 @@ class Integers(NamedTuple):
   """Integer operands.
 
   Attributes:
-    words: two words of the seed, the first row and the first head of this device: (4,) int32.
-    queries_BX6: bounds of the visible keys, segment, row in dropout's mask, position, and the position again for the
-      first of the queries at one, else -1.
-    keys_B2S: order and segment of each key.
+    words: two words of the seed, the first row and the first head of this device: (4,) int32; with a memory, then
+      `Past.filled_B`.
+    of_positions: () with a memory, else of each query, (B, X, 6), the bounds of the visible keys, segment, row in
+      dropout's mask, position, and the position again for the first of the queries at one, else -1; and of each key,
+      (B, 2, S), order and segment.
   """
 
   words: Array
-  queries_BX6: Array
-  keys_B2S: Array
+  of_positions: tuple[Array, ...]
 
 
 def attention(
@@ -95,7 +97,6 @@ def attention(
   rate: float,
   key: Array | None,
   *,
-  causal: bool = False,
   interpret: bool = False,
 ) -> Array:
   """Return the attention of T queries, the last of which is at the last key, and of P further ones: (B, X, H, K).
@@ -111,7 +112,6 @@ def attention(
     positions_BP: positions of the last P queries, or None.
     rate: dropout rate of the probabilities.
     key: PRNG key of dropout, or None.
-    causal: key s is at position s, and a query sees none after it.
     interpret: run on any platform, slowly.
   """
   (B, X, H, _), S = q_BXHK.shape, k_BSHK.shape[1]
@@ -125,10 +125,36 @@ def attention(
     positions_last(r_GRHK, t_more, T + S + s_more - r_GRHK.shape[1]),
     jnp.stack(biases, axis=2),
   )
+  if segments is not None:
+    arrays += (segments.e_2HK.transpose(1, 2, 0),)
+  past = visible.past
+  integers: tuple[Array, ...]
+  if past is None:
+    integers = _of_positions(visible, segments, positions_BP, (B, T, X, S))
+  else:
+    integers = (jnp.full(B, S - T, jnp.int32) if past.filled_B is None else past.filled_B.astype(jnp.int32),)
+  seed_2 = dropout.seed(key) if key is not None and rate else jnp.zeros(2, jnp.uint32)
+  memory, farthest = (None, None) if past is None else (S - T, past.farthest)
+  blocks, placed = (T + t_more) // LANES, positions_BP is not None
+  plan = Plan(memory, farthest, segments is not None, blocks, X + t_more, placed, rate, H, X, interpret)
+
+  def attend(arrays: tuple[Array, ...], words: Array, *integers: Array) -> Array:
+    with_memory = Integers(jnp.concatenate([words, *integers]), ()) if past is not None else Integers(words, integers)
+    return _attention(plan, arrays, with_memory)
+
+  o_BHKX = sharded(attend, arrays, integers, jax.lax.bitcast_convert_type(seed_2, jnp.int32))
+  o_BXHK = o_BHKX.transpose(0, 3, 1, 2)
+  return jnp.concatenate([o_BXHK[:, :T], o_BXHK[:, T + t_more :]], axis=1) if t_more else o_BXHK
+
+
+def _of_positions(
+  visible: Visible, segments: Segments | None, positions_BP: Array | None, sizes: tuple[int, int, int, int]
+) -> tuple[Array, Array]:
+  """Return `Integers.of_positions`; the sizes are B, T, X and S."""
+  B, T, X, S = sizes
   segment_BX, key_segment_BS = jnp.zeros((1, X), jnp.int32), jnp.zeros((1, S), jnp.int32)
   if segments is not None:
     segment_BX, key_segment_BS = segments.query_BT, segments.key_BS
-    arrays += (segments.e_2HK.transpose(1, 2, 0),)
   of_rows = lambda x: jnp.broadcast_to(x, (B, x.shape[1]))
   row_BX = of_rows(jnp.arange(X, dtype=jnp.int32)[None])
   position_BX = place_BX = row_BX
@@ -136,16 +162,9 @@ def attention(
     position_BX = jnp.concatenate([row_BX[:, :T], positions_BP], axis=1)
     place_BX = jnp.concatenate([row_BX[:, :T], at_positions(positions_BP, LANES)], axis=1)
   columns = visible.first_BT, visible.last_BT, segment_BX, row_BX, position_BX, place_BX
-  queries_BX6 = _pad_first(jnp.stack([of_rows(x) for x in columns], axis=2), T, t_more)
-  of_keys = lambda x_BS, padding: jnp.pad(of_rows(x_BS), ((0, 0), (0, s_more)), constant_values=padding)
-  keys_B2S = jnp.stack([of_keys(visible.order_BS, HIDDEN), of_keys(key_segment_BS, 0)], axis=1)
-  seed_2 = dropout.seed(key) if key is not None and rate else jnp.zeros(2, jnp.uint32)
-  memory, blocks, placed = S - T if causal else None, (T + t_more) // LANES, positions_BP is not None
-  plan = Plan(memory, segments is not None, blocks, X + t_more, placed, rate, H, X, interpret)
-  attend = lambda arrays, words, *integers: _attention(plan, arrays, Integers(words, *integers))
-  o_BHKX = sharded(attend, arrays, (queries_BX6, keys_B2S), jax.lax.bitcast_convert_type(seed_2, jnp.int32))
-  o_BXHK = o_BHKX.transpose(0, 3, 1, 2)
-  return jnp.concatenate([o_BXHK[:, :T], o_BXHK[:, T + t_more :]], axis=1) if t_more else o_BXHK
+  queries_BX6 = _pad_first(jnp.stack([of_rows(x) for x in columns], axis=2), T, -T % LANES)
+  of_keys = lambda x_BS, padding: jnp.pad(of_rows(x_BS), ((0, 0), (0, -S % LANES)), constant_values=padding)
+  return queries_BX6, jnp.stack([of_keys(visible.order_BS, HIDDEN), of_keys(key_segment_BS, 0)], axis=1)
 
 
 def _pad_first(x_BX: Array, T: int, more: int) -> Array:  # noqa: N803
@@ -199,13 +218,16 @@ def _call(
   distances = pl.BlockSpec((1, 1, K, R), lambda h, b, i: (jax.lax.div(b, B // G), h, 0, 0))
   of_head = [pl.BlockSpec((1, *x.shape[1:]), lambda h, b, i: (h, 0, 0)) for x in arrays if x.ndim == 3]
   specs = [queries, keys, keys, distances, *of_head, queries]
+  of_positions = [
+    pl.BlockSpec((1, LANES, 6), lambda h, b, i: (b, _of_step(plan, i), 0)),
+    pl.BlockSpec((1, 2, S), lambda h, b, i: (b, 0, 0)),
+  ]
   return pl.pallas_call(
     functools.partial(body, plan, B // G),
     grid=(H, B, _steps(n, X)),
     in_specs=[
       pl.BlockSpec(memory_space=pltpu.SMEM),
-      pl.BlockSpec((1, LANES, 6), lambda h, b, i: (b, _of_step(plan, i), 0)),
-      pl.BlockSpec((1, 2, S), lambda h, b, i: (b, 0, 0)),
+      *of_positions[: len(integers.of_positions)],
       *specs[: len(arrays)],
     ],
     out_specs=specs[: len(outputs)],
@@ -218,7 +240,7 @@ def _call(
     interpret=plan.interpret,
     name=name,
     metadata=schedule(H * B * _steps(n, X), shares(_ends(plan, S))),
-  )(*integers, *arrays)
+  )(integers.words, *integers.of_positions, *arrays)
 
 
 def _ends(plan: Plan, keys: int) -> list[int]:
@@ -239,7 +261,7 @@ class _Block(NamedTuple):
     p_QS: probabilities, divided by the share that dropout keeps.
     keep_QS: those that it keeps, or None.
     distances: slice of the distances that the block meets.
-    other_QS: True where the key is in another segment.
+    other_QS: True where the key is in another segment, or None.
   """
 
   queries: list[Array]
@@ -249,16 +271,16 @@ class _Block(NamedTuple):
   p_QS: Array
   keep_QS: Array | None
   distances: Any
-  other_QS: Array
+  other_QS: Any
 
 
-def _block(plan: Plan, program: tuple[Array, ...], words: Any, queries: Any, keys: Any, arrays: Any, S: int) -> _Block:  # noqa: N803
+def _block(plan: Plan, program: tuple[Array, ...], words: Any, of_positions: Any, arrays: Any, S: int) -> _Block:  # noqa: N803
   """Compute the probabilities of a block of queries, of the first S keys."""
   q, k, _, r, biases, *e = arrays
   (K, Q), R = q.shape[2:], r.shape[3]
   head, row, step = program
   i = jax.lax.rem(step, plan.blocks)
-  integers_Q6 = queries[0]
+  integers_Q6: Any = of_positions[0][0] if of_positions else None
   at_QQ = placed_QQ = is_first = None
   if plan.placed:  # a block of T positions is at its own positions
     is_first = (step < plan.blocks) | (i == 0)
@@ -274,16 +296,23 @@ def _block(plan: Plan, program: tuple[Array, ...], words: Any, queries: Any, key
   distances = pl.ds(pl.multiple_of(R - k.shape[3] - Q * (i + 1), Q), S + Q)
   b_QW = dot(position_KQ, r[0, 0, :, distances], (0, 0))
   a_QS = dot(content_KQ, k[0, 0, :, :S], (0, 0)) + pltpu.roll(b_QW, S + 1, 1, stride=1, stride_axis=0)[:, :S]
-  first_Q1, last_Q1, segment_Q1, row_Q1 = (integers_Q6[:, n : n + 1] for n in range(4))
-  order_1S, segment_1S = keys[0, :1, :S], keys[0, 1:, :S]
-  other_QS = segment_Q1 != segment_1S
+  other_QS: Any = None
+  if plan.memory is not None:
+    row_Q1 = i * Q + jax.lax.broadcasted_iota(jnp.int32, (Q, 1), 0)
+    visible_QS = _in_past(plan, words[4 + row], row_Q1, S)
+  else:
+    first_Q1, last_Q1, segment_Q1, row_Q1 = (integers_Q6[:, n : n + 1] for n in range(4))
+    order_1S, segment_1S = of_positions[1][0, :1, :S], of_positions[1][0, 1:, :S]
+    visible_QS = (first_Q1 <= order_1S) & (order_1S <= last_Q1)
+    other_QS = segment_Q1 != segment_1S
   if plan.segments:
     c_Q2 = dot(segment[0], e[0][0].astype(q.dtype), (0, 0))
     a_QS += jnp.where(other_QS, c_Q2[:, 1:], c_Q2[:, :1])
-  a_QS = jnp.where((first_Q1 <= order_1S) & (order_1S <= last_Q1), a_QS, MASKED)
+  a_QS = jnp.where(visible_QS, a_QS, MASKED)
   m_Q1 = jnp.max(a_QS, axis=1, keepdims=True)
   p_QS = jnp.exp(a_QS - m_Q1)
-  p_QS *= jnp.where(m_Q1 == MASKED, 0.0, 1.0 / (jnp.sum(p_QS, axis=1, keepdims=True) * (1.0 - plan.rate)))
+  scale_Q1 = 1.0 / (jnp.sum(p_QS, axis=1, keepdims=True) * (1.0 - plan.rate))
+  p_QS *= scale_Q1 if plan.memory is not None else jnp.where(m_Q1 == MASKED, 0.0, scale_Q1)
   keep_QS = None
   if plan.rate:
     number = (words[2] + row) * plan.heads + words[3] + head
@@ -292,18 +321,33 @@ def _block(plan: Plan, program: tuple[Array, ...], words: Any, queries: Any, key
   return _Block(scaled, at_QQ, placed_QQ, is_first, p_QS, keep_QS, distances, other_QS)
 
 
-def _forward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs: Any) -> None:
+def _in_past(plan: Plan, filled: Array, row_Q1: Array, S: int) -> Array:  # noqa: N803
+  """Return which of S keys queries see in their past, (Q, S)."""
+  memory = plan.memory or 0
+  key_1S = jax.lax.broadcasted_iota(jnp.int32, (1, S), 1)
+  order_1S = jnp.where(key_1S < memory - filled, HIDDEN, key_1S)
+  visible_QS = order_1S <= row_Q1 + memory
+  return visible_QS if plan.farthest is None else visible_QS & (order_1S >= row_Q1 + (memory - plan.farthest))
+
+
+def _forward(plan: Plan, rows: int, words: Any, *refs: Any) -> None:
   del rows
-  *arrays, o = refs
+  of_positions, (*arrays, o) = _split(plan, refs)
   v, program = arrays[2], tuple(pl.program_id(axis) for axis in range(3))
 
   def run(S: int) -> None:  # noqa: N803
-    block = _block(plan, program, words, queries, keys, arrays, S)
+    block = _block(plan, program, words, of_positions, arrays, S)
     p_QS = drop(block.p_QS, block.keep_QS).astype(v.dtype)
     o_KQ = dot(v[0, 0, :, :S], p_QS, (1, 1)).astype(o.dtype)
     _write(block, o, _back(o_KQ, block.at_QQ))
 
   over_visible(_ends(plan, v.shape[3]), program[2], run)
+
+
+def _split(plan: Plan, refs: Any) -> tuple[Any, Any]:
+  """Return the references to `Integers.of_positions`, and the others."""
+  n = 2 if plan.memory is None else 0
+  return refs[:n], refs[n:]
 
 
 def _known(plan: Plan, Q: int) -> Array:  # noqa: N803
@@ -346,9 +390,10 @@ def _write(block: _Block, output: Any, x_KQ: Array) -> None:
     output[0, 0] += x_KQ
 
 
-def _backward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs: Any) -> None:
+def _backward(plan: Plan, rows: int, words: Any, *refs: Any) -> None:
   """Write the gradients, summed over a part's rows for the distances and over all rows for the biases."""
   n = 5 + plan.segments
+  of_positions, refs = _split(plan, refs)
   arrays, do, gradients, (total_dk, total_dv) = refs[:n], refs[n], refs[n + 1 : -2], refs[-2:]
   q, k, v, r, _, *e = arrays
   dq, dk, dv, dr, dbiases, *de = gradients
@@ -367,7 +412,7 @@ def _backward(plan: Plan, rows: int, words: Any, queries: Any, keys: Any, *refs:
         total[...] = jnp.zeros_like(total)
 
   def run(S: int) -> None:  # noqa: N803
-    block = _block(plan, program, words, queries, keys, arrays, S)
+    block = _block(plan, program, words, of_positions, arrays, S)
     content_KQ, position_KQ, *segment = block.queries
     dropped_QS = drop(block.p_QS, block.keep_QS)
     do_KQ = _place(plan, do[0, 0], block.at_QQ)

@@ -245,7 +245,7 @@ def _probabilities(
 ) -> Any:
   """Return the probabilities (Q, S), divided by the share that dropout keeps, and which ones it keeps or None."""
   b, h, i = program
-  a_QS = dot(q_KQ, k[0, 0, :, keys], (0, 0)) * q_KQ.shape[0] ** -0.5
+  a_QS = dot(q_KQ, k[0, 0, :, keys], (0, 0)) * (q_KQ.shape[0] ** -0.5 * math.log2(math.e))
   Q, _ = a_QS.shape
   query_Q1 = i * Q + jax.lax.broadcasted_iota(jnp.int32, (Q, 1), 0)
   key_QS = keys.start + jax.lax.broadcasted_iota(jnp.int32, a_QS.shape, 1)
@@ -254,7 +254,7 @@ def _probabilities(
     allowed_QS += [key_QS <= query_Q1 if plan.pattern is None else plan.pattern(query_Q1, key_QS)]
   if allowed_QS:
     a_QS = jnp.where(functools.reduce(jnp.logical_and, allowed_QS), a_QS, MASKED)
-  p_QS = jnp.exp(a_QS - jnp.max(a_QS, axis=1, keepdims=True))
+  p_QS = jnp.exp2(a_QS - jnp.max(a_QS, axis=1, keepdims=True))  # exp would multiply each element by log2(e)
   p_QS /= jnp.sum(p_QS, axis=1, keepdims=True) * (1.0 - plan.rate)
   if not plan.rate:
     return p_QS, None

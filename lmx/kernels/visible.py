@@ -12,7 +12,7 @@ from lmx.types import Array
 def of_row(visible: Visible, b: Array) -> Visible:
   """Return the keys visible in row `b`, as a batch of one."""
   pick = lambda x: jax.lax.dynamic_slice_in_dim(x, b if len(x) > 1 else 0, 1)
-  return Visible(*map(pick, visible))
+  return Visible(pick(visible.order_BS), pick(visible.first_BT), pick(visible.last_BT))
 
 
 def at_positions(positions_BP: Array, block: int) -> Array:

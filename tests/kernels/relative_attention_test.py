@@ -10,7 +10,7 @@ import pytest
 from lmx import host
 from lmx.errors import InputError
 from lmx.kernels import relative_attention as kernels
-from lmx.kernels import relative_rows
+from lmx.kernels import relative_rows, score_rows
 from lmx.ops import relative_attention
 from lmx.ops.visible import HIDDEN, Segments, Visible
 from tests import placed
@@ -103,17 +103,22 @@ def compare(choice, arrays, visible, rate, types=None, positions_BP=None):
 @pytest.fixture
 def small_blocks(monkeypatch):
   monkeypatch.setattr(kernels, '_SCANNED', 16)
-  monkeypatch.setattr(relative_rows, 'LANES', 16)
+  for module in (relative_rows, score_rows):
+    monkeypatch.setattr(module, 'LANES', 16)
 
 
-@pytest.mark.parametrize('choice', ['rows', 'scan'])
-def test_blocks_of_queries_equal_the_equation(small_blocks, choice):
+@pytest.mark.parametrize(
+  ('choice', 'filled', 'farthest'),
+  [('rows', (0, 20, 3, 20), 25), ('rows', (0, 20, 3, 20), None), ('rows', None, None), ('scan', (0, 20, 3, 20), 25)],
+)
+def test_blocks_of_queries_equal_the_equation(small_blocks, choice, filled, farthest):
   """Over several blocks, with a memory that is filled in part."""
   T, M = 40, 20
   rng = np.random.default_rng(0)
   shapes = (B, T, H, K), (B, M + T, H, K), (B, M + T, H, K), (1, M + T, H, K), (H, K), (H, K)
   arrays = [rng.standard_normal(shape, np.float32) for shape in shapes]
-  compare(choice, arrays, relative_attention.causal(T, M + T, jnp.array([0, 20, 3, 20]), 25), 0.3)
+  filled_B = None if filled is None else jnp.array(filled)
+  compare(choice, arrays, relative_attention.causal(T, M + T, filled_B, farthest), 0.3)
 
 
 @pytest.mark.parametrize('choice', ['rows', 'scan'])
