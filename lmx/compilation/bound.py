@@ -25,7 +25,7 @@ def of_step(step: Step) -> dict[str, int]:
   backward passes, in the compute type, unless the compiler keeps them in between. Vocabulary tables are gathered once,
   because only one pass reads each. Under fsdp both hold for every microbatch, because no chip can hold whole gradients
   or parameters. If only a parameter's optimizer state is sharded, the updated parameter, or a chip's part of it, is
-  gathered once.
+  gathered once. An average of the parameters needs nothing: its shards are computed from those parameters.
   """
   mesh = step.engine.mesh.shape
   if step.engine.mesh.size == 1 or mesh['tensor'] > 1:

@@ -16,6 +16,7 @@ characters.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -167,8 +168,26 @@ def init(cfg: Config, table_key: Array, spelling_key: Array, bilm_key: Array) ->
   return params
 
 
+def look_up(cfg: Config, params: Params, batch: Batch) -> dict[str, Array]:
+  """Return the embeddings of the words of each text by the letter of its positions, {'T': (B, T, E)} and 'S'.
+
+  One lookup for all texts, so that the table has one gradient, which is reduced over devices once.
+  """
+  ids = {axis: batch[f'tokens_B{axis}'] for axis in 'TS' if f'tokens_B{axis}' in batch}
+  x_BXE = embedding.lookup(params['embed']['table'], jnp.concatenate([*ids.values()], axis=1), cfg.dtype)
+  texts = jax.lax.split(x_BXE, [ids_BT.shape[1] for ids_BT in ids.values()], axis=1)
+  return dict(zip(ids, texts, strict=True))
+
+
 def embed(
-  cfg: Config, params: Params, batch: Batch, axis: str = 'T', rate: float = 0.0, key: Array | None = None
+  cfg: Config,
+  params: Params,
+  batch: Batch,
+  axis: str = 'T',
+  rate: float = 0.0,
+  key: Array | None = None,
+  *,
+  words: Mapping[str, Array] | None = None,
 ) -> Array:
   """Return the words of a batch with the vectors from their characters, (B, T, W).
 
@@ -178,8 +197,9 @@ def embed(
     axis: letter of the positions.
     rate: dropout rate of the characters' embeddings.
     key: PRNG key of that dropout, None at evaluation.
+    words: from `look_up`, for a model that embeds several texts.
   """
-  x_BTE = embedding.lookup(params['embed']['table'], batch[f'tokens_B{axis}'], cfg.dtype)
+  x_BTE = (words or look_up(cfg, params, batch))[axis]
   if not cfg.char_filters:
     return x_BTE
   spelling = char_cnn.apply(params['embed']['spelling'], batch[f'characters_B{axis}C'], cfg.dtype, rate, key)

@@ -120,12 +120,15 @@ def read_shapes(cfg: Config, shapes: dict[str, Any]) -> dict[str, Any]:
 
 
 def encode(
-  cfg: Config, params: Params, batch: Batch, axis: str, valid_BT: Array, key: Array | None
+  cfg: Config, params: Params, batch: Batch, words: dict[str, Array], axis: str, valid_BT: Array, key: Array | None
 ) -> tuple[Array, Array, dict[str, Array]]:
-  """Return (input of the encoder (B, T, F), its output (B, T, D), ELMo vectors by place) of the text of an axis."""
+  """Return (input of the encoder (B, T, F), its output (B, T, D), ELMo vectors by place) of the text of an axis.
+
+  `words` is from `word_input.look_up`.
+  """
   bilm_key, elmo_key, input_key, feed_key = split(key, 4)
   vectors = word_input.elmo_vectors(cfg, params, batch, valid_BT, bilm_key, elmo_key, axis)
-  x_BTD = dropout(word_input.embed(cfg, params, batch, axis), cfg.dropout, input_key)
+  x_BTD = dropout(word_input.embed(cfg, params, batch, axis, words=words), cfg.dropout, input_key)
   x_BTD = word_input.concatenate(x_BTD, vectors, 'input')
   layer = params['layer_00']
   kernel, bias = (layer['feed_forward'][name].astype(cfg.dtype) for name in ('kernel', 'bias'))
@@ -170,10 +173,10 @@ def apply(
     InputError: the batch has another number of texts than `texts`.
   """
   word_input.check_texts(cfg.texts, batch)
-  texts = []
+  words, texts = word_input.look_up(cfg, params, batch), []
   for axis, text_key in zip('TS', split(key, cfg.texts), strict=False):
     valid = word_input.valid(batch, axis)
-    texts.append((valid, *encode(cfg, params, batch, axis, valid, text_key)))
+    texts.append((valid, *encode(cfg, params, batch, words, axis, valid, text_key)))
   outputs, pooled, layers = [], [], []
   for (valid, x_BTF, x_BTD, vectors), (other_valid, _, y_BSD, _), side in zip(texts, texts[::-1], SIDES, strict=False):
     context_BTD = text_alignment.context(x_BTD, y_BSD, other_valid)

@@ -241,7 +241,7 @@ def apply(
     (Features with last_BTD, of the passage, after dropout; ()).
   """
   passage_key, question_key, flow_key, *keys = split(key, 8)
-  valid = {axis: word_input.valid(batch, axis) for axis in 'TS'}
+  valid, words = {axis: word_input.valid(batch, axis) for axis in 'TS'}, word_input.look_up(cfg, params, batch)
   drop = lambda x_BTD, key: (locked_dropout if cfg.locked else dropout)(x_BTD, cfg.dropout, key)
 
   def recurrent(own: Params, x_BTD: Array, key: Array | None, axis: str = 'T') -> Array:
@@ -257,7 +257,7 @@ def apply(
     bilm_key, elmo_key, word_key = split(key, 3)
     vectors = word_input.elmo_vectors(cfg, params, batch, valid[axis], bilm_key, elmo_key, axis)
     letters_key = None if key is None else jax.random.fold_in(key, 3)
-    x_BTD = word_input.embed(cfg, params, batch, axis, cfg.dropout_characters, letters_key)
+    x_BTD = word_input.embed(cfg, params, batch, axis, cfg.dropout_characters, letters_key, words=words)
     for i in range(cfg.highways):
       x_BTD = char_cnn.highway(params['highway'][f'highway_{i}'], x_BTD)
     x_BTD = word_input.concatenate(x_BTD, vectors, 'input')

@@ -117,11 +117,12 @@ def read_shapes(cfg: Config, shapes: dict[str, Any]) -> dict[str, Any]:
 
 
 def encode(
-  cfg: Config, params: Params, batch: Batch, axis: str, valid_BT: Array, key: Array | None
+  cfg: Config, params: Params, batch: Batch, words: dict[str, Array], axis: str, valid_BT: Array, key: Array | None
 ) -> tuple[list[Array], dict[str, Array]]:
   """Return (the encoder's input and the output of each layer (B, T, 2D), ELMo vectors by place) of one text.
 
   Args:
+    words: from `word_input.look_up`, if the model reads words.
     axis: letter of the text's positions, 'T' or 'S'.
     valid_BT: False at padding.
     key: PRNG key of dropout, None at evaluation.
@@ -129,7 +130,7 @@ def encode(
   bilm_key, elmo_key, input_key = split(key, 3)
   vectors = word_input.elmo_vectors(cfg, params, batch, valid_BT, bilm_key, elmo_key, axis)
   if cfg.words:
-    x_BTD = word_input.concatenate(word_input.embed(cfg, params, batch, axis), vectors, 'input')
+    x_BTD = word_input.concatenate(word_input.embed(cfg, params, batch, axis, words=words), vectors, 'input')
   else:
     x_BTD = vectors['input']
   hidden = [dropout(x_BTD, cfg.dropout, input_key)]
@@ -168,7 +169,8 @@ def apply(
   axes = 'TS'[: cfg.texts]
   keys = split(key, 3 * cfg.texts)
   valid = [word_input.valid(batch, axis) for axis in axes]
-  texts = [encode(cfg, params, batch, axis, valid[i], keys[i]) for i, axis in enumerate(axes)]
+  words = word_input.look_up(cfg, params, batch) if cfg.words else {}
+  texts = [encode(cfg, params, batch, words, axis, valid[i], keys[i]) for i, axis in enumerate(axes)]
   outputs = []
   for i, (hidden, vectors) in enumerate(texts):
     x_BTD, other = hidden[-1], cfg.texts - 1 - i

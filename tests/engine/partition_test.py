@@ -20,8 +20,9 @@ OVERRIDES = {
   'fsdp+tensor': ['parallel.fsdp=4', 'parallel.tensor=2'],
   'pmap': ['parallel.mode=pmap'],
 }
-MOST = {'elmo': 1.5}  # both directions reduce the gradient of the characters' table, a quarter of the tiny model
-MODELS = ('gpt2', 'bert', 'xlnet', 'transformer_xl', 'transformer', 'awd_lstm', 'rnn_lm', 'elmo')
+# Both directions, or both texts, reduce the gradient of the characters' table, a quarter of the tiny model.
+MOST = {'elmo': 1.5, 'bidaf': 1.5}
+MODELS = ('gpt2', 'bert', 'xlnet', 'transformer_xl', 'transformer', 'awd_lstm', 'rnn_lm', 'elmo', 'bidaf')
 
 
 @functools.cache
