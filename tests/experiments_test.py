@@ -608,6 +608,7 @@ PODS = {
   'experiments/sparse_transformer/enwik8.py:fixed,pod': (32, 1, 128, True, 'full'),
   'experiments/character_transformer/enwik8.py:t64,pod': (16, 1, 128, True, 'full'),
   'experiments/character_transformer/text8.py:t64,pod': (16, 1, 128, True, 'full'),
+  'experiments/memory_compressed/documents.py:t_dmca,pod': (16, 1, 128, None, 'full'),
   'experiments/elmo/lm1b.py:original,pod': (384, 1, 1, None, False),
   'experiments/awd_lstm/ptb.py:released,pod': (20, 1, 128, None, False),
   'experiments/awd_lstm/wikitext2.py:released,pod': (80, 1, 128, None, False),

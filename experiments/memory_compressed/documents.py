@@ -12,7 +12,11 @@ of length L. Ours covers all subwords of your texts:
 
 `length=4000` sets the window (default 4,000 for t_d and 11,000 for t_dmca). `fidelity=released` compresses the inputs
 of the key and value projections, as in tensor2tensor, instead of keys and values. Optimisation follows Vaswani et al.
-2017 (the paper names transformer_base_v1); the number of updates is not printed for these two.
+2017 (the paper names transformer_base_v1). For these two the paper prints neither the number of updates nor the batch,
+which is 8 rows here.
+
+`pod` (`config.pod`) is for a TPU slice of 16 chips: 16 rows, because half of the chips would be idle with 8.
+`--config.parallel.tensor=2` without `pod` keeps 8 rows: two chips share the heads and the feed-forward width of a row.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from experiments.transformer import recipe as transformer
 VARIANTS = ('t_dmca', 't_d', 'tiny')
 
 
-@config.arguments(VARIANTS, length=0, fidelity=('paper', 'released'))
+@config.arguments(VARIANTS, length=0, fidelity=('paper', 'released'), pod=False)
 def get_config(variant, options):
   size = 't_dmca' if variant == 'tiny' else variant
   base = {
@@ -47,8 +51,9 @@ def get_config(variant, options):
     'train': {'steps': 250_000, 'eval_every': 2000, 'log_every': 100},
     'evaluation': {'baselines': False},
   }
+  pod = config.pod(model={'remat': 'full'}, batch_size=16) if options.pod else {}
   tiny = {**config.tiny(window=8), 'data': {**config.tiny()['data'], 'vocab_size': 400}}
-  return config.merge(base, tiny if variant == 'tiny' else {})
+  return config.merge(base, pod, tiny if variant == 'tiny' else {})
 
 
 def sweep():
