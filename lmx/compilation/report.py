@@ -295,3 +295,32 @@ def lines(report: Mapping[str, Any]) -> list[str]:
   if 'compile_seconds' in report:
     text.append(f'compiled in {report["compile_seconds"]:.1f} s')
   return text
+
+
+def _estimate_lines(report: Mapping[str, Any]) -> list[str]:
+  """Return the estimate of a report, and what it does not count, as lines of text."""
+  estimate = report['estimate']
+  kind = 'estimate' if 'cycles' in estimate else 'least time, each kernel at the peak or bandwidth of the card'
+  text = [
+    f'{kind}: compute {estimate["compute_seconds"]:.4g} s, collectives {estimate["collective_seconds"]:.4g} s; MFU '
+    f'{estimate["mfu_if_overlapped"]:.3f} if they overlap, {estimate["mfu_if_not"]:.3f} if not'
+  ]
+  if 'kernels' in estimate:
+    declared = f', {report["pallas_flops_per_chip"]:.4g} operations of which are declared by Triton kernels'
+    text.append(
+      f'{estimate["kernels"]:,} kernels a step move {estimate["moved_bytes"] / 1e9:.1f} GB'
+      f'{declared if report["pallas_flops_per_chip"] else ""}'
+    )
+  if estimate.get('pallas_seconds'):
+    scheduled, assumed = estimate['pallas_calls_by_bundles'], estimate['pallas_calls_at_half_peak']
+    kinds = [f'{scheduled:,} calls by their scheduled bundles'] if scheduled else []
+    kinds += [f'{assumed:,} calls without bundles at {KERNEL_SHARE:.0%} of the peak'] if assumed else []
+    text.append(
+      f'of which Pallas kernels: {report["pallas_flops_per_chip"]:.4g} operations, '
+      f'{estimate["pallas_seconds"]:.4g} s; {", ".join(kinds)}'
+    )
+  if report['between_slices']:
+    text.append('transfers between slices are not in it')
+  if report['pallas_calls_not_counted']:
+    text.append(f'{report["pallas_calls_not_counted"]} calls of other Pallas kernels are not in it')
+  return text
