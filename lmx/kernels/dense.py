@@ -68,8 +68,19 @@ def _dot_in_loop(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
   return (_dot_by_outputs if _has_few_rows(x_RX, kernel_XY, axes) else dot)(x_RX, kernel_XY, axes)
 
 
-def dot_with_memory(memory_BMX: Array | None, x_BTX: Array, kernel_XY: Array) -> Array:
-  """Compute `dense.dot_with_memory` as one product, so that the kernel's gradient is reduced over devices once."""
+def dots_with_memory(memory_BMX: Array | None, x_BTX: Array, kernel_XCY: Array, length: int) -> tuple[Array, ...]:
+  """Compute `dense.dots_with_memory`, so that each kernel's gradient is reduced over devices once.
+
+  Under tensor also the gradient of x: its products with all kernels are one, whose shards are added once.
+  """
+  if devices.is_tensor_sharded():
+    memory_BMX = x_BTX[:, :0] if memory_BMX is None else memory_BMX.astype(x_BTX.dtype)
+    return tuple(checkpoint_name(y, PROJECTION) for y in _dots_with_memory(memory_BMX, x_BTX, kernel_XCY, length))
+  one = functools.partial(_with_memory, memory_BMX, x_BTX[:, :length])
+  return dense.dot(x_BTX, kernel_XCY[:, 0], 1), *(one(kernel_XCY[:, c]) for c in range(1, kernel_XCY.shape[1]))
+
+
+def _with_memory(memory_BMX: Array | None, x_BTX: Array, kernel_XY: Array) -> Array:
   if memory_BMX is None:
     return dense.dot(x_BTX, kernel_XY, 1)
   return checkpoint_name(_dot_with_memory(memory_BMX.astype(x_BTX.dtype), x_BTX, kernel_XY), PROJECTION)
@@ -223,6 +234,32 @@ def _memory_backward(operands: tuple[Array, Array, Array], gradient_BSY: Array) 
 _dot_with_memory.defvjp(_memory_forward, _memory_backward)
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _dots_with_memory(memory_BMX: Array, x_BTX: Array, kernel_XCY: Array, length: int) -> tuple[Array, ...]:
+  y_BSX = jnp.concatenate([memory_BMX, x_BTX[:, :length]], axis=1)
+  kernels = [kernel_XCY[:, c].astype(x_BTX.dtype) for c in range(kernel_XCY.shape[1])]
+  return _dot(x_BTX, kernels[0], 1), *(_dot(y_BSX, kernel_XY, 1) for kernel_XY in kernels[1:])
+
+
+def _dots_forward(memory_BMX: Array, x_BTX: Array, kernel_XCY: Array, length: int) -> tuple[Any, Any]:
+  return _dots_with_memory(memory_BMX, x_BTX, kernel_XCY, length), (memory_BMX, x_BTX, kernel_XCY)
+
+
+def _dots_backward(length: int, operands: tuple[Array, Array, Array], gradients: Any) -> tuple[None, Array, Array]:
+  (memory_BMX, x_BTX, kernel_XCY), (query_BTY, *others) = operands, gradients
+  parts = [query_BTY[:, :length], *(gradient_BSY[:, memory_BMX.shape[1] :] for gradient_BSY in others)]
+  dx_BTX = _dot_inputs(jnp.stack(parts, axis=2), kernel_XCY, 1)
+  if length < x_BTX.shape[1]:
+    dx_BTX = jnp.concatenate([dx_BTX, _dot_inputs(query_BTY[:, length:], kernel_XCY[:, 0], 1)], axis=1)
+  y_BSX = jnp.concatenate([memory_BMX, x_BTX[:, :length]], axis=1)
+  rows = [(x_BTX, query_BTY), *((y_BSX, gradient_BSY) for gradient_BSY in others)]
+  dkernels = [_dot_kernel(*pair, 1, kernel_XCY.dtype) for pair in rows]
+  return None, dx_BTX, jnp.stack(dkernels, axis=1)
+
+
+_dots_with_memory.defvjp(_dots_forward, _dots_backward)
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _dot_per_shard(x_RX: Array, kernel_XY: Array, axes: str) -> Array:
   kernel_XY = kernel_XY.astype(x_RX.dtype)
@@ -280,9 +317,10 @@ def _backward(axes: str, dtype: Any, operands: tuple[Array, Array], gradient: Ar
   first, second = inputs.split(',')
   gradient = gradient.astype(x.dtype)
   product = lambda axes: functools.partial(jnp.einsum, axes)
-  dx = product(f'{result},{second}->{first}')(
-    *_operands(gradient, y.astype(x.dtype)), preferred_element_type=jnp.float32
-  )
+  left, right = _operands(gradient, y.astype(x.dtype))
+  # XLA adds shards of a contracted axis, such as a vocabulary under tensor, in the type of the product.
+  added = left.dtype if devices.is_tensor_sharded() else jnp.float32
+  dx = product(f'{result},{second}->{first}')(left, right, preferred_element_type=added)
   dy = _parameter_gradient(product(f'{result},{first}->{second}'), gradient, x, jnp.float32)
   return dx.astype(operands[0].dtype), dy.astype(operands[1].dtype)
 

@@ -89,6 +89,12 @@ def reduce_dtype(dtype: Any) -> Any:
   return dtype if placement is None or dtype != jnp.float32 else jnp.dtype(placement.reduce_dtype)
 
 
+def is_tensor_sharded() -> bool:
+  """Return True if the current placement shards parameters over 'tensor'."""
+  placement = current()
+  return placement is not None and placement.mesh.shape['tensor'] > 1
+
+
 def is_parameter_sharded() -> bool:
   """Return True if the current placement shards parameters over 'fsdp'."""
   placement = current()

@@ -231,9 +231,9 @@ class RelativeAttention(nn.Module):
     qkv_DCHK = self._param('qkv', cfg.D, 3, cfg.H, cfg.D // cfg.H)
     decoding = isinstance(memory, tuple)
     before_BMD = None if decoding else memory
-    q_BTHK = constrain(dense.dot(x_BTD, qkv_DCHK[:, 0], 1), 'BTHK')
-    project = lambda c: constrain(dense.dot_with_memory(before_BMD, x_BTD, qkv_DCHK[:, c]), 'BSHK')
-    k_BSHK, value_BSHK = new = project(1), project(2)
+    qkv = dense.dots_with_memory(before_BMD, x_BTD, qkv_DCHK, T)
+    q_BTHK, k_BSHK, value_BSHK = (constrain(y, 'BSHK') for y in qkv)
+    new = k_BSHK, value_BSHK
     update = lambda old, new: update_memory(old, new, inputs.count_B)
     if decoding:
       k_BSHK, value_BSHK = (jnp.concatenate(pair, axis=1) for pair in zip(memory, new, strict=True))

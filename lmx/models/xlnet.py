@@ -195,9 +195,8 @@ class TwoStreamAttention(nn.Module):
     T = x_BXD.shape[1] - (0 if positions_BP is None else positions_BP.shape[1])
     param = lambda name, *shape: self.param(name, nn.initializers.normal(cfg.init_std), shape)
     qkv_DCHK, h_BTD = param('qkv', D, 3, H, K), x_BXD[:, :T]
-    q_BXHK = constrain(dense.dot(x_BXD, qkv_DCHK[:, 0], 1), 'BSHK')
-    project = lambda c: constrain(dense.dot_with_memory(memory, h_BTD, qkv_DCHK[:, c]), 'BSHK')
-    k_BSHK, value_BSHK = project(1), project(2)
+    qkv = dense.dots_with_memory(memory, x_BXD, qkv_DCHK, T)
+    q_BXHK, k_BSHK, value_BSHK = (constrain(y, 'BSHK') for y in qkv)
     if memory is not None:
       n_reused = cfg.reuse or T
       count_B = None if inputs.count_B is None else jnp.minimum(inputs.count_B, n_reused)

@@ -37,12 +37,12 @@ def dot(x_RX: Array, kernel_XY: Array, axes: int) -> Array:
 
 
 @Operation
-def dot_with_memory(memory_BMX: Array | None, x_BTX: Array, kernel_XY: Array) -> Array:
-  """Return [memory; x] · kernel in the type of x, (B, M + T, ...); no gradient flows into the memory."""
-  if memory_BMX is None:
-    return dot(x_BTX, kernel_XY, 1)
-  memory_BMX = jax.lax.stop_gradient(memory_BMX).astype(x_BTX.dtype)
-  return dot(jnp.concatenate([memory_BMX, x_BTX], axis=1), kernel_XY, 1)
+def dots_with_memory(memory_BMX: Array | None, x_BTX: Array, kernel_XCY: Array, length: int) -> tuple[Array, ...]:
+  """Return x · kernel 0, and [memory; `length` rows of x] · kernel 1, 2 ...; no gradient flows into the memory."""
+  y_BSX = x_BTX[:, :length]
+  if memory_BMX is not None:
+    y_BSX = jnp.concatenate([jax.lax.stop_gradient(memory_BMX).astype(x_BTX.dtype), y_BSX], axis=1)
+  return dot(x_BTX, kernel_XCY[:, 0], 1), *(dot(y_BSX, kernel_XCY[:, c], 1) for c in range(1, kernel_XCY.shape[1]))
 
 
 @Operation

@@ -97,6 +97,36 @@ def attention_gradient(project, vectors):
   return jax.value_and_grad(loss, argnums=(0, 1, 2))
 
 
+def keys_with_memory(memory, x, kernel):
+  return dense_kernels.dots_with_memory(memory, x, jnp.stack([jnp.zeros_like(kernel), kernel], axis=1), x.shape[1])[1]
+
+
+@pytest.mark.parametrize('memory', [0, 5])
+@pytest.mark.parametrize('length', [7, 4])
+def test_products_with_memory_add_their_input_gradient_once_under_tensor(memory, length):
+  rng = np.random.default_rng(2)
+  draw = lambda *shape: rng.standard_normal(shape, np.float32)
+  memory_BMX, x_BTX, kernel_XCY = draw(4, memory, 16) if memory else None, draw(4, 7, 16), draw(16, 3, 4, 5)
+  bars = [draw(4, 7, 4, 5), *(draw(4, memory + length, 4, 5) for _ in range(2))]
+
+  def total(dots, x_BTX, kernel_XCY):
+    return sum(jnp.sum(y * bar) for y, bar in zip(dots(memory_BMX, x_BTX, kernel_XCY, length), bars, strict=True))
+
+  run = lambda dots: jax.jit(jax.value_and_grad(functools.partial(total, dots), argnums=(0, 1)))
+  expected = run(dense.dots_with_memory.equation)(x_BTX, kernel_XCY)
+  here = placed.at(data=2, tensor=4)
+  specs = PartitionSpec('data'), PartitionSpec(None, None, 'tensor')
+  shardings = tuple(NamedSharding(here.mesh, spec) for spec in specs)
+  with placement.scope(here):
+    step = jax.jit(run(dense_kernels.dots_with_memory), in_shardings=shardings, out_shardings=(None, shardings))
+    compiled = step.lower(x_BTX, kernel_XCY).compile()
+  found = compiled(*jax.device_put((x_BTX, kernel_XCY), shardings))
+  jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4), found, expected)
+  over_tensor = [one for one in hlo.Program(compiled.as_text()).collectives() if len(one.groups[0]) == 4]
+  rows = 4 * 2 * 7 * 16
+  assert rows <= sum(one.total for one in over_tensor) < rows + 64  # and scalars
+
+
 @pytest.mark.parametrize('mesh', [dict(data=8), dict(fsdp=8), dict(fsdp=4, tensor=2)], ids=str)
 def test_shared_kernels_are_reduced_once(mesh):
   """The values are those of the plain products; no vector of the 23 shared rows is communicated."""
@@ -108,7 +138,7 @@ def test_shared_kernels_are_reduced_once(mesh):
   )
   expected = jax.jit(plain)(x_BTX, *kernels)
   per_shard = functools.partial(dense_kernels.dot_per_shard, axes='DHK')
-  once = attention_gradient(dense_kernels.dot_with_memory, per_shard)
+  once = attention_gradient(keys_with_memory, per_shard)
   here = placed.at(**mesh)
   specs = PartitionSpec(('data', 'fsdp')), *(PartitionSpec('fsdp', 'tensor'),) * 2
   shardings = tuple(NamedSharding(here.mesh, spec) for spec in specs)
