@@ -15,6 +15,7 @@ from lmx.errors import InputError
 COMPILER = ('jax_cuda12_plugin', 'nvidia.cuda_nvcc', 'nvidia.cudnn')  # packages of the extra cuda12-aot
 # Floats of cuDNN's LSTM for each row and step, in widths of its state: gates, cell and its tanh, output and one spare.
 LSTM_STATES = 8
+NAMED_CARD = jax.__version_info__ >= (0, 12)  # whether JAX lowers Triton kernels for a card by its name
 
 
 def devices(topology: slices.Topology | cards.Server) -> Sequence[jax.Device]:
@@ -74,7 +75,16 @@ def is_installed(name: str) -> bool:
 
 def tracing(topology: slices.Topology | cards.Server) -> AbstractContextManager[None]:
   """Return the context in which a step for absent devices is traced."""
-  return _assumed_lstm_sizes() if isinstance(topology, cards.Server) else nullcontext()
+  return _absent_card(topology.chip) if isinstance(topology, cards.Server) else nullcontext()
+
+
+@contextmanager
+def _absent_card(card: cards.Card) -> Iterator[None]:
+  """Answer what JAX asks of a card: sizes of cuDNN's LSTM arrays and, from JAX 0.12 on, its kind for Triton kernels."""
+  kind = jax.sharding.AbstractDevice(card.kind, num_cores=None, platform='cuda')
+  named = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), (), abstract_device=kind))
+  with named if NAMED_CARD else nullcontext(), _assumed_lstm_sizes():
+    yield
 
 
 @contextmanager

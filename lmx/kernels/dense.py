@@ -130,13 +130,23 @@ def activate(x: Array, function: Callable[[Array], Array]) -> Array:
 
 def split_affine(x: Array, kernel_XCY: Array, bias_CY: Array | None, axes: int, idle: int | None) -> tuple[Array, ...]:
   """Compute `dense.split_affine`; on TPUs and GPUs as separate products, because splitting one result copies it."""
-  count = kernel_XCY.shape[axes]
-  part = lambda array, axis, i: jax.lax.index_in_dim(array, i, axis, keepdims=False)
-  biases: Any = [None] * count if bias_CY is None else dense.split_biases(bias_CY, idle)
+  biases = None if bias_CY is None else dense.split_biases(bias_CY, idle)
+  if devices.is_platform('gpu') and devices.is_sharded():
+    return _split(axes, x, kernel_XCY, None if biases is None else jnp.stack(biases))
   if devices.is_platform('tpu') or devices.is_platform('gpu'):
-    return tuple(affine(x, part(kernel_XCY, axes, i), biases[i], axes) for i in range(count))
-  y = affine(x, kernel_XCY, None if bias_CY is None else jnp.stack(biases), axes)
-  return tuple(part(y, x.ndim - axes, i) for i in range(count))
+    return _separate(axes, x, kernel_XCY, biases)
+  y = affine(x, kernel_XCY, None if biases is None else jnp.stack(biases), axes)
+  return tuple(_part(y, x.ndim - axes, i) for i in range(kernel_XCY.shape[axes]))
+
+
+def _part(array: Array, axis: int, i: int) -> Array:
+  return jax.lax.index_in_dim(array, i, axis, keepdims=False)
+
+
+def _separate(axes: int, x: Array, kernel_XCY: Array, biases: Any) -> tuple[Array, ...]:
+  """Return the product with each matrix, plus its bias."""
+  bias = lambda i: None if biases is None else biases[i]
+  return tuple(affine(x, _part(kernel_XCY, axes, i), bias(i), axes) for i in range(kernel_XCY.shape[axes]))
 
 
 def _has_few_rows(x_RX: Array, kernel_XY: Array, axes: int) -> bool:
@@ -373,3 +383,28 @@ def _activate_backward(function: Callable[[Array], Array], x: Array, bar: Array)
 
 
 _activate.defvjp(_activate_forward, _activate_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _split(axes: int, x: Array, kernel_XCY: Array, bias_CY: Array | None) -> tuple[Array, ...]:
+  """Compute `_separate`, whose gradients are those of one product.
+
+  If each matrix had its own, XLA would reduce them over the devices in every microbatch instead of once in a step.
+  """
+  return _separate(axes, x, kernel_XCY, bias_CY)
+
+
+def _split_forward(axes: int, x: Array, kernel_XCY: Array, bias_CY: Array | None) -> tuple[Any, Any]:
+  return _split(axes, x, kernel_XCY, bias_CY), (x, kernel_XCY, bias_CY)
+
+
+def _split_backward(axes: int, operands: Any, bars: tuple[Array, ...]) -> tuple[Any, ...]:
+  x, kernel_XCY, bias_CY = operands
+  rows = x.ndim - axes
+  bar = jnp.stack(bars, axis=rows)
+  dbias_CY = None if bias_CY is None else jnp.sum(bar, axis=tuple(range(rows)), dtype=bias_CY.dtype)
+  dx, dkernel_XCY = _dot_backward(axes, (x, kernel_XCY), bar)
+  return dx, dkernel_XCY, dbias_CY
+
+
+_split.defvjp(_split_forward, _split_backward)

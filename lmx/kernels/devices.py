@@ -34,6 +34,12 @@ def is_one_device(name: str) -> bool:
   return placement is not None and placement.platform == name and placement.devices == 1
 
 
+def is_sharded() -> bool:
+  """Return True if the current placement shards arrays over several devices, which XLA partitions."""
+  placement = current()
+  return placement is not None and not placement.mapped and placement.devices > 1
+
+
 def row_shards(rows: int) -> int:
   """Return the number of devices that share these rows evenly; 1 if they do not divide them."""
   placement = current()

@@ -7,7 +7,6 @@ it moves between chip and memory, for the estimates of `lmx compile` (lmx/compil
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -40,20 +39,13 @@ def call(body: Callable[..., None], cost: Cost, *, name: str, warps: int, stages
   from jax.experimental import pallas as pl  # takes a second
   from jax.experimental.pallas import triton
 
-  run = pl.pallas_call(
+  return pl.pallas_call(
     body,
     compiler_params=triton.CompilerParams(num_warps=warps, num_stages=stages),
     metadata={_COST: json.dumps(cost)},
     name=name,
     **options,
   )
-
-  def quietly(*args: Any) -> Any:
-    with warnings.catch_warnings():  # JAX 0.12 announces that a later release will drop this backend
-      warnings.filterwarnings('ignore', 'The Pallas Triton backend', DeprecationWarning)
-      return run(*args)
-
-  return quietly
 
 
 def declared(metadata: Mapping[str, str]) -> Cost | None:

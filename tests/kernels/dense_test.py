@@ -243,16 +243,28 @@ def test_activation_for_gpus_stores_only_its_input(name):
   assert [leaf.shape for leaf in jax.tree.leaves(stored)] == [x.shape]
 
 
-@pytest.mark.parametrize('platform', ['gpu', 'tpu', 'cpu'])
+@pytest.mark.parametrize('platform, devices', [('gpu', 1), ('gpu', 2), ('tpu', 1), ('cpu', 1)])
 @pytest.mark.parametrize('bias', [True, False])
-def test_split_products_equal_the_equation(platform, bias):
+def test_split_products_equal_the_equation(platform, devices, bias):
   rng = np.random.default_rng(0)
   shapes = (2, 6, 8), (8, 3, 2, 4), *[(3, 2, 4)] * bias
   args = [rng.standard_normal(shape, np.float32) for shape in shapes]
   weights = rng.standard_normal((3, 2, 6, 2, 4), np.float32)
   run = lambda split: value_and_gradients(lambda x, *ps: jnp.stack(split(x, *(*ps, None)[:2], 1, 1)), weights, *args)
-  with placed.on(platform):
+  with placed.on(platform, devices=devices):
     found = run(dense_kernels.split_affine)
     products = jax.make_jaxpr(lambda x, w: dense_kernels.split_affine(x, w, None, 1, 1))(*args[:2])
   close(found, run(dense.split_affine.equation), 1e-5)
   assert str(products).count('dot_general') == (1 if platform == 'cpu' else 3)
+
+
+def test_gradients_of_split_products_are_reduced_as_one():
+  """On GPUs that share the rows."""
+  x_BTX, kernel_XCHK = jnp.ones((2, 6, 8)), jnp.ones((8, 3, 2, 4))
+
+  def products(devices):
+    with placed.on('gpu', devices=devices):
+      loss = lambda w: sum(jnp.sum(jnp.sin(y)) for y in dense_kernels.split_affine(x_BTX, w, None, 1, 1))
+      return str(jax.make_jaxpr(jax.grad(loss))(kernel_XCHK)).count('dot_general')
+
+  assert products(1) == 3 + 3 and products(2) == 3 + 2  # of the backward pass, one product is of x, which is not used
