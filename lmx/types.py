@@ -190,7 +190,8 @@ class Model:
       differ. `parallel.pad_vocabulary` adds rows, which the output layer must mask.
     SOURCE_VOCABULARY: leaves of VOCABULARY with a row for each token of the source.
     POSITIONS: leaves with a row for each position, truncated or repeated where a run has fewer or more.
-    TIED: tables that only `embedding.lookup` and `layers/softmax.py` read; the step replaces them by `Copies`.
+    TIED: tables that only `embedding.lookup` and `layers/softmax.py` read; the step replaces them by `Copies`, so that
+      their gradient is reduced once, not for the lookup and each chunk of the loss.
     ROW_TABLES: tables stored row-major and sharded by rows.
     SPECIAL_TOKENS: special tokens before and after a text that it reads as in pre-training, by their attributes of the
       tokenizer, each with its segment.

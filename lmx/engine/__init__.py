@@ -10,6 +10,7 @@ from lmx.errors import InputError, check_choice
 
 MESH_AXES = ('data', 'fsdp', 'tensor')
 PRECISIONS = ('float32', 'tensorfloat32', 'bfloat16', 'default')  # of products, see precision.py
+VOCABULARY_TABLE = r'(embed|output|mlm)/(tokens|table)$'  # names of the tables that 'tensor' shards by token
 Rule = Annotated[
   tuple[Annotated[str, ranges.Regex()], tuple[Annotated[str, ranges.Choice(MESH_AXES)] | None, ...]],
   ranges.Record(('regex', 'mesh axis of each dimension')),

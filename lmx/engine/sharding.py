@@ -25,7 +25,7 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from lmx import placement
-from lmx.engine import MESH_AXES, Config, Rule, precision
+from lmx.engine import MESH_AXES, VOCABULARY_TABLE, Config, Rule, precision
 from lmx.engine.devices import compiler_options, of_devices
 from lmx.engine.state import leaf_name
 from lmx.engine.step import Reduction
@@ -53,7 +53,7 @@ TENSOR_RULES: tuple[Rule, ...] = (
   (r'mlp/in/kernel$', (None, 'tensor')),
   (r'mlp/in/bias$', ('tensor',)),
   (r'mlp/out/kernel$', ('tensor', None)),
-  (r'(embed|output)/(tokens|table)$', ('tensor', None)),
+  (VOCABULARY_TABLE, ('tensor', None)),
   (r'output/layer_\d+/\w+/table$', ('tensor', None)),
   (r'output/layer_\d+/\w+/bias$', ('tensor',)),
   (r'output/kernel$', (None, 'tensor')),

@@ -18,8 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax.traverse_util import flatten_dict
 
-from lmx.engine import table_rows
+from lmx.engine import VOCABULARY_TABLE, table_rows
 from lmx.engine.state import TrainState
 from lmx.errors import InputError
 from lmx.kernels import devices
@@ -181,11 +182,16 @@ def _gradient(
 
 
 def _copy_tied(model: Model, params: Params) -> Params:
-  """Return the parameters with `Copies` of the tables that the model names in `TIED`, except under tensor."""
-  for name in model.TIED:
+  """Return the parameters with `Copies` of the tables that the model names in `TIED`.
+
+  Under tensor each copy is sharded by token. Then there are none if the model also ties tables that are not sharded,
+  as for an adaptive softmax.
+  """
+  names = [name for name in model.TIED if name in flatten_dict(params['model'], sep='/')]
+  axes = 'VD' if all(re.search(VOCABULARY_TABLE, name) for name in names) else ''
+  for name in names:
     part, leaf = name.split('/')
-    table_VD = params['model'][part].get(leaf)
-    table_SVD = None if table_VD is None else devices.copies(table_VD)
+    table_SVD = devices.copies(params['model'][part][leaf], axes)
     if table_SVD is not None:
       params = _replace(params, {'model': {part: {leaf: Copies(table_SVD)}}})
   return params

@@ -28,7 +28,7 @@ def take(table_VD: Table | ReadRows, ids: Array, dtype: str, axes: str) -> Array
   if isinstance(table_VD, ReadRows):
     return take(table_VD.values_RD, table_VD.place_V[ids], dtype, axes)
   if isinstance(table_VD, Copies):
-    return _take_from_copies(table_VD.values_SVD, ids, axes.index('B')).astype(dtype)
+    return _take_from_copies(table_VD.values_SVD, ids, axes.index('B'), dtype)
   if is_parameter_sharded():
     return _take_gathered(table_VD, ids, dtype, axes.index('B'))
   return table.take.equation(table_VD, ids, dtype, axes)
@@ -57,12 +57,30 @@ def append(table_VD: Table, rows_VD: Array) -> Table:
   return Copies(constrain(jnp.concatenate([table_VD.values_SVD, rows_SVD], axis=1), 'B'))
 
 
-def _take_from_copies(values_SVD: Array, ids: Array, axis: int) -> Array:
-  take = functools.partial(jnp.take, axis=0, mode='clip')
+def _take_from_copies(values_SVD: Array, ids: Array, axis: int, dtype: str) -> Array:
+  take = lambda values_VD, ids: _take_in(values_VD, ids, dtype)
   if ids.shape[axis] % len(values_SVD):
     return take(values_SVD[0], ids)
   ids_SB = ids.reshape(*ids.shape[:axis], len(values_SVD), -1, *ids.shape[axis + 1 :])
   return jax.vmap(take, (0, axis), axis)(values_SVD, ids_SB).reshape(*ids.shape, -1)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _take_in(table_VD: Array, ids: Array, dtype: str) -> Array:
+  """Look up rows of the table in `dtype`, in which shards over 'tensor' are added; its gradient is in its own type."""
+  return jnp.take(table_VD.astype(dtype), ids, axis=0, mode='clip')
+
+
+def _added(rows: Array, ids: Array, bar: Array) -> Array:
+  """Return the gradient of a lookup in a table of the length and type of `rows`."""
+  zeros_VD = jnp.zeros((len(rows), bar.shape[-1]), rows.dtype)
+  return zeros_VD.at[jnp.clip(ids, 0, len(rows) - 1)].add(bar.astype(rows.dtype))
+
+
+_take_in.defvjp(
+  lambda table_VD, ids, dtype: (_take_in(table_VD, ids, dtype), (jnp.zeros((len(table_VD), 0), table_VD.dtype), ids)),
+  lambda _, residuals, bar: (_added(residuals[0], residuals[1], bar), None),
+)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
@@ -72,17 +90,15 @@ def _take_gathered(table_VD: Array, ids: Array, dtype: str, axis: int) -> Array:
 
 
 def _forward(table_VD: Array, ids: Array, dtype: str, axis: int) -> tuple[Array, Any]:
-  return _take_gathered(table_VD, ids, dtype, axis), (ids, jnp.zeros((len(table_VD), 0), table_VD.dtype))
+  return _take_gathered(table_VD, ids, dtype, axis), (jnp.zeros((len(table_VD), 0), table_VD.dtype), ids)
 
 
 def _backward(dtype: str, axis: int, residuals: Any, bar: Array) -> tuple[Array, None]:
   del dtype
-  ids, rows = residuals
-  ids, bar = jnp.clip(ids, 0, len(rows) - 1), bar.astype(rows.dtype)
-  zeros_VD = jnp.zeros((len(rows), bar.shape[-1]), rows.dtype)
+  rows, ids = residuals
   shards = row_shards(ids.shape[axis])
   split = lambda x: x.reshape(*x.shape[:axis], shards, -1, *x.shape[axis + 1 :])
-  sum_SVD = jax.vmap(lambda ids, bar: zeros_VD.at[ids].add(bar), axis)(split(ids), split(bar))
+  sum_SVD = jax.vmap(functools.partial(_added, rows), axis)(split(ids), split(bar))
   return constrain(sum_shards(sum_SVD, 'VD'), 'VD'), None
 
 

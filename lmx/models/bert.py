@@ -35,7 +35,7 @@ CAUSAL = False
 OBJECTIVE = 'masked_lm'
 HEADS = ('mlm',)
 VOCABULARY = ('embed/tokens', 'mlm/table', 'mlm/bias')
-TIED = ('embed/tokens',)
+TIED = ('embed/tokens', 'mlm/table')
 POSITIONS = ('embed/positions',)
 SPECIAL_TOKENS = ({'cls_id': 0}, {'sep_id': 0})
 

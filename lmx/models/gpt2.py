@@ -39,7 +39,7 @@ from lmx.types import Array, Batch, Features, Params, State
 CAUSAL = True
 OBJECTIVE = 'causal_lm'
 VOCABULARY = ('embed/tokens', 'output/table')
-TIED = ('embed/tokens',)
+TIED = ('embed/tokens', 'output/table')
 POSITIONS = ('embed/positions',)
 INITS = ('paper', 'released', 'nanogpt')
 

@@ -51,7 +51,7 @@ READS = 'source'
 OBJECTIVE = 'translation'
 VOCABULARY = ('embed/tokens', 'embed/source', 'output/tokens', 'output/bias')
 SOURCE_VOCABULARY = ('embed/source',)
-TIED = ('embed/tokens',)
+TIED = ('embed/tokens', 'output/tokens')
 
 
 @dataclasses.dataclass(frozen=True)

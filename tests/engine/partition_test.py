@@ -12,11 +12,13 @@ import pytest
 from lmx.compilation import bound, hlo, program
 from lmx.config import resolve
 from lmx.errors import InputError
+from lmx.kernels import softmax_loss
 
 ROWS = 56  # 7 a device; no other size of the model is 56
 OVERRIDES = {
   'data': [],
   'fsdp': ['parallel.fsdp=8'],
+  'tensor': ['parallel.tensor=2'],
   'fsdp+tensor': ['parallel.fsdp=4', 'parallel.tensor=2'],
   'pmap': ['parallel.mode=pmap'],
 }
@@ -26,10 +28,10 @@ MODELS = ('gpt2', 'bert', 'xlnet', 'transformer_xl', 'transformer', 'awd_lstm', 
 
 
 @functools.cache
-def partitioned(model, mode):
+def partitioned(model, mode, *more, vocabulary=97):
   path = f'experiments/{model}/quickstart.py:tiny'
-  overrides = [f'data.batch_size={ROWS}', 'optim.accumulate=1', *OVERRIDES[mode]]
-  step = program.build(resolve.load(path, overrides), jax.devices(), vocabulary=97)
+  overrides = [f'data.batch_size={ROWS}', 'optim.accumulate=1', *OVERRIDES[mode], *more]
+  step = program.build(resolve.load(path, overrides), jax.devices(), vocabulary=vocabulary)
   return step, hlo.Program(step.lower().compile().as_text())
 
 
@@ -44,7 +46,7 @@ def of_all_rows(compiled):
 def test_rows_are_sharded_over_devices(model, mode):
   step, compiled = partitioned(model, mode)
   assert not of_all_rows(compiled)
-  least = sum(bound.of_step(step).values())  # 0 under tensor
+  least = sum(bound.of_step(step).values())  # 0 for ELMo under tensor
   if least:
     assert 0.5 < sum(one.total for one in compiled.collectives()) / least <= MOST.get(model, 1.2)
 
@@ -54,6 +56,19 @@ def test_tied_table_gradients_are_added_before_reduction(mode):
   _, compiled = partitioned('gpt2', mode)
   reduced = [one.shape for one in compiled.collectives() if one.kind == 'all-reduce']
   assert ''.join(reduced).count('f32[97,32]') == 1
+
+
+@pytest.mark.parametrize('tied', [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize('mode', ['data', 'tensor', pytest.param('fsdp+tensor', marks=pytest.mark.slow)])
+def test_chunked_loss_reduces_the_table_gradient_once(mode, tied, monkeypatch):
+  """Under tensor a device has a shard of the vocabulary; each chunk of the loss reduces only activations."""
+  monkeypatch.setattr(softmax_loss, 'CPU_CHUNK', 56)
+  step, compiled = partitioned.__wrapped__('gpt2', mode, f'model.tied={tied}', vocabulary=96)
+  rows = 96 // step.engine.mesh.shape['tensor']
+  assert mode == 'data' or any(one.count > 3 for one in compiled.collectives())  # by chunk
+  reduced = [one for one in compiled.collectives() if one.kind == 'all-reduce']
+  assert sum(one.count * one.shape.count(f'f32[{rows},32]') for one in reduced) == (1 if tied else 2)
+  assert 0.7 < sum(one.total for one in compiled.collectives()) / sum(bound.of_step(step).values()) <= 1.1
 
 
 @pytest.mark.parametrize('options', [['optim.accumulate=2'], ['parallel.mode=pmap']], ids=['jit', 'pmap'])

@@ -10,6 +10,7 @@ import pytest
 from lmx.checkpoint import manager
 from lmx.engine import distributed, sharding, state
 from lmx.errors import InputError
+from lmx.kernels import softmax_loss
 from lmx.optim import averaging
 from tests import engine_cases
 
@@ -70,6 +71,15 @@ def test_sharded_parameters_equal_unsharded(name):
   assert engine_cases.deviation(engine_cases.one_device(name), engine_cases.flat(result)) < TOLERANCE
   moments = [path for path in result['sharded'] if path.startswith('[1]')]
   assert len(result['sharded']) >= 6 and len(moments) >= len(result['sharded']) / 2
+
+
+@pytest.mark.parametrize(
+  'mesh', [pytest.param({'tensor': 2}, marks=pytest.mark.slow), {'fsdp': 2, 'tensor': 4}], ids=str
+)
+def test_loss_of_vocabulary_shards_equals_one_device(mesh, monkeypatch):
+  monkeypatch.setattr(softmax_loss, 'CPU_CHUNK', 16)  # in several chunks
+  found = engine_cases.flat(engine_cases.train('gpt2', sharding.Config(**mesh)))
+  assert engine_cases.deviation(engine_cases.one_device('gpt2'), found) < TOLERANCE
 
 
 def shapes():
