@@ -131,7 +131,7 @@ def activate(x: Array, function: Callable[[Array], Array]) -> Array:
 def split_affine(x: Array, kernel_XCY: Array, bias_CY: Array | None, axes: int, idle: int | None) -> tuple[Array, ...]:
   """Compute `dense.split_affine`; on TPUs and GPUs as separate products, because splitting one result copies it."""
   biases = None if bias_CY is None else dense.split_biases(bias_CY, idle)
-  if devices.is_platform('gpu') and devices.is_sharded():
+  if devices.is_tensor_sharded() or (devices.is_platform('gpu') and devices.is_sharded()):
     return _split(axes, x, kernel_XCY, None if biases is None else jnp.stack(biases))
   if devices.is_platform('tpu') or devices.is_platform('gpu'):
     return _separate(axes, x, kernel_XCY, biases)
@@ -389,7 +389,8 @@ _activate.defvjp(_activate_forward, _activate_backward)
 def _split(axes: int, x: Array, kernel_XCY: Array, bias_CY: Array | None) -> tuple[Array, ...]:
   """Compute `_separate`, whose gradients are those of one product.
 
-  If each matrix had its own, XLA would reduce them over the devices in every microbatch instead of once in a step.
+  If each matrix had its own, XLA would reduce them over the devices in every microbatch instead of once in a step, and
+  under tensor add the gradient of x for each matrix.
   """
   return _separate(axes, x, kernel_XCY, bias_CY)
 

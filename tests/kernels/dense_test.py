@@ -127,6 +127,28 @@ def test_products_with_memory_add_their_input_gradient_once_under_tensor(memory,
   assert rows <= sum(one.total for one in over_tensor) < rows + 64  # and scalars
 
 
+def test_input_gradient_of_queries_keys_and_values_is_added_once_under_tensor():
+  rng = np.random.default_rng(3)
+  draw = lambda *shape: rng.standard_normal(shape, np.float32)
+  x_BTX, kernel_XCY, bias_CY, bars = draw(4, 7, 16), draw(16, 3, 4, 5), draw(3, 4, 5), draw(3, 4, 7, 4, 5)
+
+  def total(split, x_BTX, kernel_XCY, bias_CY):
+    return sum(jnp.sum(y * bar) for y, bar in zip(split(x_BTX, kernel_XCY, bias_CY, 1, 1), bars, strict=True))
+
+  run = lambda split: jax.jit(jax.grad(functools.partial(total, split), argnums=(0, 1, 2)))
+  expected = run(dense.split_affine.equation)(x_BTX, kernel_XCY, bias_CY)
+  here = placed.at('tpu', data=2, tensor=4)
+  specs = PartitionSpec('data'), PartitionSpec(None, None, 'tensor'), PartitionSpec(None, 'tensor')
+  shardings = tuple(NamedSharding(here.mesh, spec) for spec in specs)
+  with placement.scope(here):
+    step = jax.jit(run(dense_kernels.split_affine), in_shardings=shardings, out_shardings=shardings)
+    compiled = step.lower(x_BTX, kernel_XCY, bias_CY).compile()
+  found = compiled(*jax.device_put((x_BTX, kernel_XCY, bias_CY), shardings))
+  jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4), found, expected)
+  over_tensor = [one for one in hlo.Program(compiled.as_text()).collectives() if len(one.groups[0]) == 4]
+  assert sum(one.total for one in over_tensor) == 4 * 2 * 7 * 16
+
+
 @pytest.mark.parametrize('mesh', [dict(data=8), dict(fsdp=8), dict(fsdp=4, tensor=2)], ids=str)
 def test_shared_kernels_are_reduced_once(mesh):
   """The values are those of the plain products; no vector of the 23 shared rows is communicated."""
