@@ -128,6 +128,6 @@ def test_a_report_that_does_not_count_everything_is_refused():
 
 
 def test_page_compares_equal_steps():
-  record = [row(program='lmx', compute_s='0.05'), row(), row(topology='v5e-256', program='lmx')]
+  record = [row(program='lmx', compute_s='0.05'), row(), row(topology='v5e-256', program='lmx'), row(compute_s='')]
   ours, peer, _ = maxtext.page_lines(record)[2:]
   assert '| 0.0500 | 0.0800 | - |' in ours and '| 0.1000 | 0.1300 | 2.00, 1.62 |' in peer
