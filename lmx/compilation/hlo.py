@@ -127,7 +127,7 @@ class Program:
     fused: computations inside a fusion, whose results are not stored.
     unknown_loops: number of loops of unknown length; they count once.
     expected_loops: number of loops over the tails of an adaptive softmax, whose length depends on the text; they count
-      as often as under Zipf's law (`lmx.layers.adaptive_softmax.zipf_share`).
+      as often as under Zipf's law (`lmx.kernels.adaptive_softmax.zipf_share`).
   """
 
   def __init__(self, text: str):

@@ -210,7 +210,7 @@ def _estimate(
     details = {'moved_bytes': moved, 'kernels': number}
   else:
     cycles = sum(compiled.cycles().values())
-    scheduled = sum(one.call.count * one.cycles for one in kernels) / chip.clock
+    scheduled = sum(one.call.count * one.cycles for one in kernels) / (chip.clock * chip.cores)
     rest = [one for one in kernels if not one.cycles and one.operations]
     assumed = sum(one.call.count * one.operations for one in rest) / (KERNEL_SHARE * chip.peak)
     computing = cycles / chip.clock + scheduled + assumed

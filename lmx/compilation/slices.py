@@ -39,6 +39,11 @@ class Chip:
   counted: int = 1
   devices: int = 1
 
+  @property
+  def cores(self) -> int:
+    """TensorCores of a JAX device, which share the grid of a kernel."""
+    return self.counted // self.devices
+
 
 CHIPS = {
   'v4': Chip(275e12, 32, 1.05e9, 300e9, (16, 16, 16), 'v4', counted=2),

@@ -112,8 +112,7 @@ def make_train_step(
     tx: the optimizer, from `optim.build.make`.
     rate: the schedule, from `optim.build.rate`, for the metrics.
     accumulate: number k of sequential microbatches; row r belongs to microbatch r % k.
-    lengths: assign rows to microbatches by length, and truncate each to the shortest of these lengths that holds its
-      longest row, in one program. For batches without state carried to the next.
+    lengths: rows are assigned to microbatches by length, each truncated to the shortest of these that holds its rows.
     ema: decay of the average of the parameters, used where `state.ema` is an `averaging.Average`.
     lag: use the rate factor of the previous batch, see `optim.averaging`.
     total_steps: number of updates of the run, for an objective whose loss depends on it (`PROGRESS`).

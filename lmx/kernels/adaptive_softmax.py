@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -45,6 +45,11 @@ class Plan(NamedTuple):
     return jax.named_scope(f'{EXPECTED}{self.blocks}')
 
 
+def zipf_share(first: int, end: int, V: int) -> float:  # noqa: N803
+  """Return the share of tokens with the ids first .. end - 1 of V under Zipf's law: id n has frequency 1 / (n + 1)."""
+  return math.log((end + 0.5) / (first + 0.5)) / math.log((V + 0.5) / 0.5)
+
+
 def block_size(positions: int, classes: int, block: int = 0) -> int:
   """Return the block size, in positions, for a group of this many positions.
 
@@ -61,8 +66,7 @@ def selected_losses(
   targets_BT: Array,
   selected_BT: Array,
   *,
-  classes: int,
-  share: float = 1.0,
+  words: Sequence[int],
   block: int = 0,
 ) -> Array:
   """Compute `adaptive_softmax.selected_losses` only at the selected positions; `block` as in `block_size`."""
@@ -70,8 +74,9 @@ def selected_losses(
   groups = devices.row_shards(B)
   loss, table = _by_group(loss, table, groups)
   flat = lambda x: placement.constrain(x.reshape(groups, -1, *x.shape[2:]), 'B')
-  positions = B * T // groups
-  plan = Plan(size := block_size(positions, classes, block), math.ceil(share * positions / size))
+  positions, (first, end, _) = B * T // groups, words
+  size = block_size(positions, end - first, block)
+  plan = Plan(size, math.ceil(zipf_share(*words) * positions / size))
   return _selected_loss(loss, plan, table, flat(x_BTD), flat(targets_BT), flat(selected_BT)).reshape(B, T)
 
 

@@ -45,9 +45,9 @@ class Plan(NamedTuple):
   """Compile-time constants.
 
   Attributes:
-    memory: keys before the first query if a query sees its past (`lmx.ops.visible.Past`), later scores are then not
+    memory: keys before the first query if a query sees its past (`Visible.past`), later scores are then not
       computed; else None.
-    farthest: see `Past`.
+    farthest: maximum distance of a key, or None.
     segments: there are segment scores.
     blocks: number of blocks of the T positions.
     queries: number of queries, X, without padding of the last block.
@@ -75,7 +75,7 @@ class Integers(NamedTuple):
 
   Attributes:
     words: two words of the seed, the first row and the first head of this device: (4,) int32; with a memory, then
-      `Past.filled_B`.
+      the filled positions of the memory of each row.
     of_positions: () with a memory, else of each query, (B, X, 6), the bounds of the visible keys, segment, row in
       dropout's mask, position, and the position again for the first of the queries at one, else -1; and of each key,
       (B, 2, S), order and segment.
@@ -127,20 +127,19 @@ def attention(
   )
   if segments is not None:
     arrays += (segments.e_2HK.transpose(1, 2, 0),)
-  past = visible.past
+  memory, filled_B, farthest = (None, None, None) if visible.past is None else (S - T, *visible.past)
   integers: tuple[Array, ...]
-  if past is None:
+  if memory is None:
     integers = _of_positions(visible, segments, positions_BP, (B, T, X, S))
   else:
-    integers = (jnp.full(B, S - T, jnp.int32) if past.filled_B is None else past.filled_B.astype(jnp.int32),)
+    integers = (jnp.full(B, memory, jnp.int32) if filled_B is None else filled_B.astype(jnp.int32),)
   seed_2 = dropout.seed(key) if key is not None and rate else jnp.zeros(2, jnp.uint32)
-  memory, farthest = (None, None) if past is None else (S - T, past.farthest)
   blocks, placed = (T + t_more) // LANES, positions_BP is not None
   plan = Plan(memory, farthest, segments is not None, blocks, X + t_more, placed, rate, H, X, interpret)
 
   def attend(arrays: tuple[Array, ...], words: Array, *integers: Array) -> Array:
-    with_memory = Integers(jnp.concatenate([words, *integers]), ()) if past is not None else Integers(words, integers)
-    return _attention(plan, arrays, with_memory)
+    given = Integers(words, integers) if memory is None else Integers(jnp.concatenate([words, *integers]), ())
+    return _attention(plan, arrays, given)
 
   o_BHKX = sharded(attend, arrays, integers, jax.lax.bitcast_convert_type(seed_2, jnp.int32))
   o_BXHK = o_BHKX.transpose(0, 3, 1, 2)

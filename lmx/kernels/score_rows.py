@@ -16,7 +16,7 @@ from jax.experimental import pallas as pl
 from jax.sharding import PartitionSpec
 
 from lmx import placement
-from lmx.ops import dropout
+from lmx.kernels import dropout
 from lmx.types import Array
 
 LANES = 128  # lengths are padded to a multiple of them

@@ -3,7 +3,7 @@
 The online softmax of FlashAttention-2 (Dao 2023, arXiv 2307.08691): nothing of size (T, S) is stored, and the backward
 pass recomputes scores from the saved log-normalisers, once for the gradients of keys and values and once for the
 queries', without atomic sums. The dropout mask is the hash of lmx/ops/dropout.py, computed in place, so a resumed or
-rematerialised step drops the same probabilities. cuDNN's dropout does not: its kernels count their calls.
+rematerialised step drops the same probabilities. JAX gives cuDNN's dropout a seed at compile time only.
 
 Axes: Q and C are the queries and keys of a block. Blocks after all keys that its queries may attend to are skipped.
 """
@@ -22,6 +22,7 @@ from jax.sharding import PartitionSpec
 
 from lmx import placement
 from lmx.kernels import triton
+from lmx.kernels.dropout import mask_of_columns
 from lmx.kernels.row_attention import pad_group
 from lmx.ops import dropout
 from lmx.ops.visible import MASKED
@@ -221,7 +222,7 @@ def _scores(
   if not plan.rate:
     return a_QC, None
   row_Q1, column_QC = head.row + query_Q1, jnp.broadcast_to(key_1C, a_QC.shape)
-  keep_QC = dropout.mask_of_columns(head.seed, plan.rate, row_Q1.astype(jnp.uint32), column_QC.astype(jnp.uint32))
+  keep_QC = mask_of_columns(head.seed, plan.rate, row_Q1.astype(jnp.uint32), column_QC.astype(jnp.uint32))
   return a_QC, jnp.where(keep_QC, 1.0 / (1.0 - plan.rate), 0.0)
 
 

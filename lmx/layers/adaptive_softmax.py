@@ -10,7 +10,6 @@ Axes: I tokens of a cluster, J width of its table.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -102,18 +101,13 @@ def nll(clusters: list[Cluster], x_BTD: Array, targets_BT: Array) -> Array:
     local_BT, size = targets_BT - start, len(tail.bias_I)
     inside_BT = (local_BT >= 0) & (local_BT < size)
     class_BT = jnp.where(inside_BT, first + i, class_BT)
-    selected.append((tail, local_BT, inside_BT, size, zipf_share(start, start + size, V)))
+    selected.append((tail, local_BT, inside_BT, (start, start + size, V)))
     start += size
   head_nll = lambda x_BMD, targets_BM: softmax.cross_entropy(head.logits(x_BMD), targets_BM)
   nll_BT = softmax_loss.token_losses(head_nll, x_BTD, class_BT)
-  for tail, local_BT, inside_BT, size, share in selected:
-    nll_BT += adaptive_softmax.selected_losses(_tail_nll, tail, x_BTD, local_BT, inside_BT, classes=size, share=share)
+  for tail, local_BT, inside_BT, words in selected:
+    nll_BT += adaptive_softmax.selected_losses(_tail_nll, tail, x_BTD, local_BT, inside_BT, words=words)
   return nll_BT
-
-
-def zipf_share(first: int, end: int, V: int) -> float:  # noqa: N803
-  """Return the share of tokens with the ids first .. end - 1 of V under Zipf's law: id n has frequency 1 / (n + 1)."""
-  return math.log((end + 0.5) / (first + 0.5)) / math.log((V + 0.5) / 0.5)
 
 
 def _tail_nll(tail: Cluster, x_BTD: Array, targets_BT: Array, inside_BT: Array) -> Array:

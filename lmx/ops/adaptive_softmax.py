@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lmx.ops.operation import Operation
@@ -11,14 +11,7 @@ from lmx.types import Array
 
 @Operation
 def selected_losses(
-  loss: Callable[..., Array],
-  table: Any,
-  x_BTD: Array,
-  targets_BT: Array,
-  selected_BT: Array,
-  *,
-  classes: int,
-  share: float = 1.0,
+  loss: Callable[..., Array], table: Any, x_BTD: Array, targets_BT: Array, selected_BT: Array, *, words: Sequence[int]
 ) -> Array:
   """Return `loss(table, x_BTD, targets_BT, selected_BT)`, (B, T) float32.
 
@@ -28,8 +21,7 @@ def selected_losses(
     x_BTD: last hidden layer.
     targets_BT: classes; arbitrary where not selected.
     selected_BT: bool.
-    classes: number of classes.
-    share: expected share of the tokens that are selected, for estimates.
+    words: first and one past the last of the tail's words, and the number of all.
   """
-  del classes, share
+  del words
   return loss(table, x_BTD, targets_BT, selected_BT)

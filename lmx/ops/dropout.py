@@ -1,7 +1,6 @@
 """Dropout with explicit keys (Srivastava et al. 2014), whose mask is a hash of the element's index.
 
-The mask costs a few integer operations per element. Sampling it with threefry takes as long on a CPU as the layer that
-it regularises.
+The mask costs a few integer operations per element. Sampling it with threefry takes as long on a CPU as a whole layer.
 
 Each row (all axes but the last) gets a start and an odd stride from the key, and `lowbias32` (C. Wellons, "Prospecting
 for hash functions", 2018) hashes start + stride * column. The mask depends only on key, shape and index. Therefore
@@ -58,27 +57,13 @@ def mask(seed_2: Array, rate: float, rows: Array, columns: Array) -> Array:
   Returns:
     Boolean, rows.shape + (S,).
   """
-  return mask_of_columns((seed_2[0], seed_2[1]), rate, rows[..., None], columns.reshape((1,) * rows.ndim + (-1,)))
+  start = mix(rows[..., None] ^ seed_2[0])
+  stride = mix(start ^ seed_2[1]) | jnp.uint32(1)
+  return mix(start + stride * columns) >= jnp.uint32(min(round(rate * 2**32), 2**32 - 1))
 
 
-def mask_of_columns(words: tuple[Array, Array], rate: float, rows: Array, columns: Array) -> Array:
-  """Return `mask` of rows and columns that broadcast, such as (R, 1) and (R, S), from the two words of a seed."""
-  start = _mix(rows ^ words[0])
-  stride = _mix(start ^ words[1]) | jnp.uint32(1)
-  limit = min(round(rate * 2**32), 2**32 - 1)
-  # x ^ (limit >> 16) does for x ^ (x >> 16): unless the upper halves of x and limit are equal, they decide. Inverting
-  # the first bit of both sides makes the comparison one of signed words.
-  x = _multiply(start + stride * columns) ^ jnp.uint32((limit >> 16) ^ 2**31)
-  return jax.lax.bitcast_convert_type(x, jnp.int32) >= jnp.int32(limit - 2**31)
-
-
-def _mix(x: Array) -> Array:
+def mix(x: Array) -> Array:
   """Apply lowbias32, a bijection of 32-bit words in which each output bit depends on every input bit."""
-  x = _multiply(x)
-  return x ^ (x >> 16)
-
-
-def _multiply(x: Array) -> Array:
-  """Apply lowbias32 without its last shift."""
   x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
-  return (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
+  x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
+  return x ^ (x >> 16)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from lmx.ops import dropout
 from lmx.ops.dense import add, dot, einsum
 from lmx.ops.operation import Operation
-from lmx.ops.visible import MASKED, Past, Segments, Visible
+from lmx.ops.visible import MASKED, Segments, Visible
 from lmx.types import Array, record_attention
 
 # Implementations, see lmx/kernels/relative_attention.py; 'xla' is the equation.
@@ -124,7 +124,7 @@ def causal(T: int, S: int, filled_B: Array | None = None, farthest: int | None =
   first_BT = jnp.zeros_like(last_1T) if farthest is None else last_1T - farthest
   if filled_B is not None:
     first_BT = jnp.maximum(first_BT, S - T - filled_B[:, None])
-  return Visible(jnp.arange(S, dtype=jnp.int32)[None], first_BT, last_1T, Past(filled_B, farthest))
+  return Visible(jnp.arange(S, dtype=jnp.int32)[None], first_BT, last_1T, (filled_B, farthest))
 
 
 def weighted_values(

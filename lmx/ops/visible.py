@@ -10,18 +10,6 @@ MASKED = -1e30  # score of a masked key
 HIDDEN = 2**31 - 1  # order of a key that no query sees
 
 
-class Past(NamedTuple):
-  """Keys up to the query's own.
-
-  Attributes:
-    filled_B: number of the last positions of the memory that are filled, or None for all.
-    farthest: maximum distance of a key, or None for any.
-  """
-
-  filled_B: Array | None
-  farthest: int | None
-
-
 class Visible(NamedTuple):
   """Keys that each query attends to: those whose order is between two bounds.
 
@@ -29,13 +17,13 @@ class Visible(NamedTuple):
     order_BS: order of each key; `HIDDEN` is after all queries.
     first_BT: least order that each query sees.
     last_BT: greatest order that each query sees.
-    past: the same as a memory and a distance, if key s is at position s and no query sees a key after its own.
+    past: `filled_B` and `farthest` of `relative_attention.causal`, if that made it.
   """
 
   order_BS: Array
   first_BT: Array
   last_BT: Array
-  past: Past | None = None
+  past: tuple[Array | None, int | None] | None = None
 
   def mask(self) -> Array:
     """Return the attention mask (B, T, S); rows are 1 where they are alike."""

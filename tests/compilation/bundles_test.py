@@ -70,7 +70,12 @@ ENTRY %main (x: bf16[1,1,64,256]) -> bf16[1,1,64,256] {
 """
 
 
-def test_report_says_how_each_call_was_counted():
+def test_cores_of_a_chip_share_a_kernel():
+  assert [slices.CHIPS[name].cores for name in ('v4', 'v5e', 'v5p', 'tpu7x')] == [2, 1, 2, 1]
+
+
+@pytest.mark.parametrize('topology', ['v5e-1', 'v5p-4'])
+def test_report_says_how_each_call_was_counted(topology):
   shape = 'bf16[1,1,64,256]{3,2,1,0}'
   words = {
     'SHAPES': f'operand_layout_constraints={{{shape}, {shape}}}',
@@ -78,10 +83,10 @@ def test_report_says_how_each_call_was_counted():
     'METADATA': f'kernel_metadata={json.dumps(score_rows.schedule(100))}',
   }
   text = functools.reduce(lambda text, word: text.replace(word, words[word]), words, PROGRAM)
-  slice_ = slices.parse('v5e-1')
-  clock, peak = slice_.chip.clock, slice_.chip.peak
+  slice_ = slices.parse(topology)
+  clock, peak, cores = slice_.chip.clock, slice_.chip.peak, slice_.chip.cores
   found = report.read(text, 1e9, slice_, scheduled={'first': bundles.Bundles(8, 50, ())})
-  by_bundles, at_half_peak = (8 + 100 * 50) / clock, 2 * 2 * 64 * 256 * 256 / (peak / 2)
+  by_bundles, at_half_peak = (8 + 100 * 50) / clock / cores, 2 * 2 * 64 * 256 * 256 / (peak / 2)
   assert found['estimate']['pallas_seconds'] == pytest.approx(by_bundles + at_half_peak)
   about = dict.fromkeys(('model', 'topology', 'mode', 'dtype'), '') | {
     'mesh': {},

@@ -32,7 +32,7 @@ def test_selected_equals_the_loss_of_all_positions(shards):
     return jax.jit(jax.value_and_grad(total, argnums=(0, 1)))
 
   plain = both(loss)
-  fast = both(lambda *given: kernels.selected_losses(loss, *given, classes=CLASSES, block=4))
+  fast = both(lambda *given: kernels.selected_losses(loss, *given, words=(0, CLASSES, CLASSES), block=4))
   for share in (0.0, 0.3, 1.0):
     selected_BT = jnp.asarray(rng.random((B, T)) < share)
     expected = jax.tree.leaves(plain(table_DC, x_BTD, selected_BT))
@@ -57,3 +57,10 @@ def test_blocks_stay_within_the_limits_of_logits():
     assert kernels.block_size(64_000, 2**16) == kernels.CPU_LOGITS // 2**16
   assert kernels.block_size(64_000, 1000, block=8) == 8
   assert kernels.block_size(64, 1000) == 64
+
+
+def test_share_under_zipfs_law():
+  frequencies = 1 / np.arange(1, 20_001)
+  for first, end in ((0, 2_000), (2_000, 10_000), (10_000, 20_000)):
+    share = frequencies[first:end].sum() / frequencies.sum()
+    assert kernels.zipf_share(first, end, 20_000) == pytest.approx(share, abs=0.02)

@@ -127,10 +127,3 @@ def test_embeddings_are_the_rows_of_the_words(name):
 def test_invalid_sizes_are_rejected(wrong, words):
   with pytest.raises(InputError, match=words):
     adaptive_embedding.Sizes(V, D, D, **wrong)
-
-
-def test_share_under_zipfs_law():
-  frequencies = 1 / np.arange(1, 20_001)
-  for first, end in ((0, 2_000), (2_000, 10_000), (10_000, 20_000)):
-    share = frequencies[first:end].sum() / frequencies.sum()
-    assert adaptive_softmax.zipf_share(first, end, 20_000) == pytest.approx(share, abs=0.02)
