@@ -199,4 +199,6 @@ def main(part: str, path: str, *names: str) -> None:
 
 
 if __name__ == '__main__':
+  if len(sys.argv) < 3 or sys.argv[1] not in ('table', 'expect', 'parity', 'resume'):
+    sys.exit(__doc__)
   main(*sys.argv[1:])

@@ -15,10 +15,16 @@
 # `python -m benchmarks.gpu expect EXPECTED MODEL...`. MODELS are those whose parity is checked (default: all).
 # PLATFORM=cpu rehearses all parts on a CPU, with tiny models. JOBS (8) is the number of processes at once.
 set -u
+all='parity step switches kernels resume'
+if (($# == 0)) || [[ $1 == -* ]]; then
+  sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; [[ ${1:-} == --help || ${1:-} == -h ]] && exit; exit 2
+fi
+mkdir -p "$1" && out=$(realpath "$1") || exit 2; shift
+for part in "$@"; do
+  [[ " $all " == *" $part "* ]] || { echo "benchmarks/gpu.sh: got part \"$part\"; expected one of: $all" >&2; exit 2; }
+done
+parts=" ${*:-$all} "
 cd "$(dirname "$0")/.."
-out=$1; shift
-parts=" ${*:-parity step switches kernels resume} "
-mkdir -p "$out"
 limit=${LIMIT:-720}; quiet_from=$((limit / 2))  # the second half belongs to the timed steps
 platform=${PLATFORM:-cuda}
 jobs=${JOBS:-8}  # processes at once

@@ -21,6 +21,7 @@ from __future__ import annotations
 import csv
 import datetime
 import importlib.metadata
+import importlib.util
 import json
 import math
 import os
@@ -339,10 +340,18 @@ def page() -> str:
 
 def main(words: Sequence[str]) -> None:
   """Compile the rows that `words` name, then write the record and the page."""
-  if words[:1] == ['--into']:
+  if words[:1] == ['--into'] and len(words) > 1:
     compile_step(pathlib.Path(words[1]), words[2:])
     return
+  if words[:1] == ['--help']:
+    print(__doc__)
+    return
   record = rows()
+  unknown = [word for word in words if not any(set(row.values()).issuperset(word.split('+')) for row in record)]
+  if unknown:
+    sys.exit(f'benchmarks.maxtext: no row of {RECORD.name} has "{unknown[0]}"\n\n{__doc__}')
+  if words and importlib.util.find_spec('maxtext') is None:
+    sys.exit(f'benchmarks.maxtext: MaxText is not installed\n\n{__doc__}')
   for i, row in enumerate(record):
     values = set(row.values())
     if any(values.issuperset(word.split('+')) for word in words):
