@@ -2,14 +2,17 @@
 
   python -m benchmarks.slices              print the record in docs/notes/slices.md and the docstrings of experiments
   python -m benchmarks.slices gpt2 v5p     compile the steps first whose config or topology has one of these words
+  python -m benchmarks.slices changed      ... whose attention kernels have changed since their commit
 
-A row is the command `lmx compile --config=experiments/CONFIG --topology=TOPOLOGY OPTIONS` and what it reports. The
-docstring of an experiment has its rows with the option `pod` as it is, and no others.
+A row is the command `lmx compile --config=experiments/CONFIG --topology=TOPOLOGY OPTIONS`, what it reports, and the
+commit that compiled it. The docstring of an experiment has its rows with the option `pod` as it is, and no others.
 """
 
 from __future__ import annotations
 
 import csv
+import functools
+import hashlib
 import json
 import pathlib
 import subprocess
@@ -17,10 +20,19 @@ import sys
 import tempfile
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
+from lmx.kernels import relative_attention as kernels
+from lmx.kernels import row_attention
+from lmx.ops import masks, relative_attention
+from lmx.ops.visible import Segments, Visible
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RECORD = ROOT / 'benchmarks/slices.csv'
 TABLE = '| Step | Slice, mesh | '  # begins the header of the table of docs/notes/slices.md
 DOCSTRING = '  option `pod` of'  # begins the header of the table of a docstring
+CHANGED = 'changed'  # word for the rows whose kernels have changed
 Row = dict[str, str]
 
 
@@ -49,7 +61,103 @@ def figures(report: dict[str, Any]) -> Row:
     'collectives_s': f'{estimate["collective_seconds"]:.4f}',
     'mfu': f'{estimate["mfu_if_not"]:.3f}',
     'compile_s': f'{report["compile_seconds"]:.0f}',
+    'kernels': kernels_of(report),
+    'counted': counted(report),
+    'commit': commit(),
   }
+
+
+def kernels_of(report: dict[str, Any]) -> str:
+  """Return the attention kernels of a report, those of lmx with their hash."""
+  found = [name for name in ('row_attention', 'relative_rows', 'splash') if any(name in x for x in report['attention'])]
+  return ' '.join(name if name == 'splash' else f'{name}={kernel(name)}' for name in found) or '-'
+
+
+def counted(report: dict[str, Any]) -> str:
+  """Return how the cycles that XLA does not estimate are counted."""
+  estimate = report['estimate']
+  parts = {
+    'calls by bundles': estimate['pallas_calls_by_bundles'],
+    'calls at half the peak': estimate['pallas_calls_at_half_peak'],
+    'calls not counted': report['pallas_calls_not_counted'],
+    'loops once': report['loops_of_unknown_length'],
+  }
+  return ', '.join(f'{n} {name}' for name, n in parts.items() if n) or '-'
+
+
+def changed(row: Row) -> list[str]:
+  """Return the kernels of a row that have changed since, as far as this version of JAX can tell."""
+  then = dict(word.split('=') for word in row['kernels'].split() if '=' in word)
+  now = {name: kernel(name) for name in then}
+  return [name for name in then if then[name] != now[name] and then[name].startswith(jax.__version__)]
+
+
+@functools.cache
+def kernel(name: str) -> str:
+  """Return the version of JAX and a hash of the attention kernels that it traces, forward and backward."""
+  text = '\n'.join(str(jax.make_jaxpr(run)(*arguments)) for run, arguments in getattr(_Kernels, name)())
+  return f'{jax.__version__}:{hashlib.sha256(text.encode()).hexdigest()[:8]}'
+
+
+class _Kernels:
+  """Calls of each kernel, with the gradients of its arrays."""
+
+  @staticmethod
+  def row_attention() -> list[Any]:
+    array, groups = jax.ShapeDtypeStruct((2, 512, 2, 64), jnp.bfloat16), jax.ShapeDtypeStruct((2, 512), jnp.int32)
+    plain = lambda *x: row_attention.attention(*x, masks.AttentionMask(), causal=True)
+
+    def grouped(*x: Any) -> Any:
+      *arrays, group_BT, key = x
+      mask = masks.AttentionMask(None, group_BT, group_BT)
+      return row_attention.attention(*arrays, mask, causal=False, rate=0.1, key=key)
+
+    return [(_with_gradients(plain, 3), [array] * 3), (_with_gradients(grouped, 3), [array] * 3 + [groups, _KEY])]
+
+  @staticmethod
+  def relative_rows() -> list[Any]:
+    T, M, P = 256, 128, 32  # noqa: N806
+    array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+    integers = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.int32)
+    keys, heads = [array(2, M + T, 2, 64)] * 2, [array(2, 64)] * 2
+
+    def past(*x: Any) -> Any:
+      *arrays, filled_B, key = x
+      visible = relative_attention.causal(T, M + T, filled_B)
+      return kernels.rows(*arrays, visible, rate=0.1, key=key)
+
+    def streams(*x: Any) -> Any:
+      *arrays, s_HK, e_2HK, order_BS, first_BX, last_BX, segment_BX, segment_BS, positions_BP, key = x
+      segments = Segments(s_HK, e_2HK, segment_BX, segment_BS)
+      visible = Visible(order_BS, first_BX, last_BX)
+      return kernels.rows(*arrays, visible, segments=segments, positions_BP=positions_BP, rate=0.1, key=key)
+
+    of_past = [array(2, T, 2, 64), *keys, array(M + T, 2, 64), *heads]
+    of_streams = [array(2, T + P, 2, 64), *keys, array(M + 2 * T, 2, 64), *heads, array(2, 64), array(2, 2, 64)]
+    given = [integers(2, M + T), *[integers(2, T + P)] * 3, integers(2, M + T), integers(2, P)]
+    return [
+      (_with_gradients(past, 6), [*of_past, integers(2), _KEY]),
+      (_with_gradients(streams, 8), [*of_streams, *given, _KEY]),
+    ]
+
+
+_KEY = jax.eval_shape(lambda: jax.random.key(0))
+
+
+def _with_gradients(run: Any, n: int) -> Any:
+  """Return a function of the arguments to the output and the gradients of the first `n`."""
+
+  def both(*x: Any) -> Any:
+    y, back = jax.vjp(lambda *arrays: run(*arrays, *x[n:]), *x[:n])
+    return y, back(jnp.ones_like(y))
+
+  return both
+
+
+def commit() -> str:
+  """Return the commit of this clone."""
+  words = ['git', 'rev-parse', '--short=8', 'HEAD']
+  return subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def compile_row(row: Row) -> Row:
@@ -79,9 +187,11 @@ def replace_table(text: str, header: str, lines: list[str]) -> str:
 def page_lines() -> list[str]:
   """Return the table of docs/notes/slices.md."""
   heads = 'GiB a chip', 'Collectives, MB', 'Of needed', 'float32 products', 'Compute, s', 'Collectives, s', 'MFU'
-  lines = [f'{TABLE}{" | ".join(heads)} | Compiled, s |', '|---' * 10 + '|']
+  heads = *heads, 'Compiled, s', 'Kernels', 'Commit'
+  lines = [f'{TABLE}{" | ".join(heads)} |', '|---' * (2 + len(heads)) + '|']
   for row in rows():
-    config, topology, options, mesh, *cells = row.values()
+    config, topology, options, mesh, *cells, _, counted_, commit_ = row.values()
+    cells += counted_, f'`{commit_}`'
     step = ' '.join([f'`{config}`', *(f'`{word.removeprefix("--config.")}`' for word in options.split())])
     lines.append(f'| {step} | {topology}, {mesh} | {" | ".join(cells)} |')
   return lines
@@ -111,11 +221,21 @@ def pages() -> dict[pathlib.Path, str]:
   return texts
 
 
+def _is_named(row: Row, word: str) -> bool:
+  return word in f'{row["config"]} {row["topology"]}'
+
+
 def main(words: list[str]) -> None:
   """Compile the rows that `words` name, then write the record and the pages."""
+  if words[:1] == ['--help']:
+    print(__doc__)
+    return
   record = rows()
+  unknown = [word for word in words if word != CHANGED and not any(_is_named(row, word) for row in record)]
+  if unknown:
+    sys.exit(f'benchmarks.slices: no config or topology of {RECORD.name} has "{unknown[0]}"\n\n{__doc__}')
   for i, row in enumerate(record):
-    if any(word in f'{row["config"]} {row["topology"]}' for word in words):
+    if any(_is_named(row, word) for word in words) or (CHANGED in words and changed(row)):
       record[i] = compile_row(row)
       print(','.join(record[i].values()), flush=True)
       with RECORD.open('w', newline='', encoding='utf-8') as file:

@@ -47,7 +47,7 @@ the gradient reduction takes a third of the step: 256 rows are 2,048 tokens per 
   option `pod` of   slice   GiB a chip  s an update  MFU (compiled, not run)
   base              v5e-16  1.53        0.0208       0.272
   large             v5e-16  3.76        0.0590       0.331
-  large,length=512  v5e-64  8.83        0.1821       0.455
+  large,length=512  v5e-64  8.83        0.1926       0.430
 """
 
 from __future__ import annotations

@@ -26,12 +26,12 @@ of TPU chips, with 512 rows: `lmx compile --config=experiments/gpt2/webtext.py:1
 124m and 355m fit without rematerialisation; larger sizes scan and rematerialise.
 
   option `pod` of  slice    GiB a chip  s an update  MFU (compiled, not run)
-  124m             v5e-64   4.80        0.0824       0.431
-  124m             v5e-256  1.73        0.0297       0.300
-  355m             v5e-64   10.41       0.2162       0.466
-  774m             v5e-64   3.70        0.4923       0.439
-  1558m            v5e-64   4.76        0.9958       0.429
-  1558m            v5p-64   5.59        0.4133       0.444
+  124m             v5e-64   4.82        0.0791       0.450
+  124m             v5e-256  1.73        0.0289       0.307
+  355m             v5e-64   10.39       0.2089       0.482
+  774m             v5e-64   3.70        0.4786       0.452
+  1558m            v5e-64   4.76        0.9744       0.438
+  1558m            v5p-64   5.59        0.4063       0.451
 """
 
 from __future__ import annotations

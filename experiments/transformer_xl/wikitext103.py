@@ -36,8 +36,8 @@ Option `pod` (`config.pod`) is for a TPU slice:
 `lmx compile --config=experiments/transformer_xl/wikitext103.py:large,pod --topology=v5e-16 --vocabulary=267735`.
 
   option `pod` of  slice   GiB a chip  s an update  MFU (compiled, not run)
-  large            v5e-16  4.23        0.0807       0.383
-  base             v5e-4   5.20        0.0737       0.060
+  large            v5e-16  4.23        0.0882       0.368
+  base             v5e-4   4.65        0.0682       0.160
 """
 
 from __future__ import annotations

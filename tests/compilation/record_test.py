@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import slices
 from lmx.compilation.slices import CHIPS, parse
+from lmx.kernels import row_attention
 from tests.experiments_test import PODS, to_run
 
 
@@ -25,6 +26,23 @@ def test_every_recorded_pod_fits():
   for row in slices.rows():
     assert 0 < float(row['gib']) < CHIPS[parse(row['topology']).generation].memory, row
     to_run(f'experiments/{row["config"]}')
+
+
+def test_kernels_are_those_of_the_record():
+  """So the bundles are, as far as this version of JAX traces the kernels of the record."""
+  changed = {f'{row["config"]} {row["topology"]}': slices.changed(row) for row in slices.rows()}
+  assert not any(changed.values()), f'{changed}: run python -m benchmarks.slices {slices.CHANGED}'
+
+
+def test_another_kernel_is_a_change(monkeypatch):
+  now = slices.kernel('row_attention')
+  row = {'kernels': f'row_attention={now} splash'}
+  assert slices.changed(row) == []
+  slices.kernel.cache_clear()
+  monkeypatch.setattr(row_attention, 'SCORES', 2**16)
+  assert slices.changed(row) == ['row_attention']
+  slices.kernel.cache_clear()
+  assert slices.changed({'kernels': f'row_attention=0.1.2:{now[-8:]}'}) == []  # of another JAX, which traces otherwise
 
 
 def test_only_the_table_is_replaced():
