@@ -73,7 +73,8 @@ def test_auto_never_drops_by_plain_products_on_a_gpu():
     return choice.choose('auto', x, x, masks.AttentionMask(), rate)
 
   with placed.on('gpu', devices=8):
-    assert chosen(128, 0.1) is chosen(4096, 0.1) is kernels.attention
+    assert chosen(128, 0.1) is chosen(4096, 0.1) is choice.triton
+    assert chosen(128, 0.1, 'float32') is chosen(4096, 0.1, 'float32') is kernels.attention
     assert chosen(4096, 0.0) is choice.cudnn_or_chunked
     assert chosen(4096, 0.0, 'float32') is kernels.attention
     assert chosen(128, 0.0, 'float32') is attention.attend.equation
