@@ -357,10 +357,7 @@ def main(words: Sequence[str]) -> None:
     if any(values.issuperset(word.split('+')) for word in words):
       record[i] = compile_row(row)
       print(','.join(record[i].values()), flush=True)
-      with RECORD.open('w', newline='', encoding='utf-8') as file:
-        writer = csv.DictWriter(file, record[i].keys(), lineterminator='\n')
-        writer.writeheader()
-        writer.writerows(record)
+      slices.save(RECORD, record)
   PAGE.write_text(page(), encoding='utf-8')
 
 

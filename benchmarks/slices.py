@@ -221,6 +221,14 @@ def pages() -> dict[pathlib.Path, str]:
   return texts
 
 
+def save(path: pathlib.Path, record: list[Row]) -> None:
+  """Write a record."""
+  with path.open('w', newline='', encoding='utf-8') as file:
+    writer = csv.DictWriter(file, record[0].keys(), lineterminator='\n')
+    writer.writeheader()
+    writer.writerows(record)
+
+
 def _is_named(row: Row, word: str) -> bool:
   return word in f'{row["config"]} {row["topology"]}'
 
@@ -238,10 +246,7 @@ def main(words: list[str]) -> None:
     if any(_is_named(row, word) for word in words) or (CHANGED in words and changed(row)):
       record[i] = compile_row(row)
       print(','.join(record[i].values()), flush=True)
-      with RECORD.open('w', newline='', encoding='utf-8') as file:
-        writer = csv.DictWriter(file, record[i].keys(), lineterminator='\n')
-        writer.writeheader()
-        writer.writerows(record)
+      save(RECORD, record)
   for path, text in pages().items():
     path.write_text(text, encoding='utf-8')
 

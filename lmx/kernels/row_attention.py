@@ -29,6 +29,7 @@ from lmx.kernels.score_rows import (
   ends,
   kept,
   over_visible,
+  pad_group,
   schedule,
   score_gradients,
   sharded,
@@ -41,7 +42,6 @@ from lmx.ops.visible import MASKED
 from lmx.types import Array
 
 SCORES = 2**18  # of a block: a few such float32 arrays fit on chip
-PADDED = -2  # group of padded positions; `masks.PADDING` is -1
 
 
 class Plan(NamedTuple):
@@ -113,11 +113,6 @@ def attention(
 
   o_BHKT = sharded(attend, arrays, groups, jax.lax.bitcast_convert_type(seed_2, jnp.int32))
   return o_BHKT[..., :T].transpose(0, 3, 1, 2)
-
-
-def pad_group(group_BT: Array, rows: int, more: int) -> Array:
-  """Return the groups of all rows, with padding positions as a separate group."""
-  return jnp.pad(jnp.broadcast_to(group_BT, (rows, group_BT.shape[1])), ((0, 0), (0, more)), constant_values=PADDED)
 
 
 def group_range(query_group_BT: Array, key_group_BS: Array, block: int) -> Array:

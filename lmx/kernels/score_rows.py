@@ -1,6 +1,6 @@
-"""Parts of the Pallas kernels for TPUs that hold whole rows of scores on the chip.
+"""Parts of the Pallas kernels of attention, lmx/kernels/row_attention.py, relative_rows.py and triton_attention.py.
 
-They are lmx/kernels/row_attention.py and relative_rows.py. Q are the queries of a block, S keys.
+Q are the queries of a block, S keys.
 """
 
 from __future__ import annotations
@@ -20,35 +20,46 @@ from lmx.kernels import dropout
 from lmx.types import Array
 
 LANES = 128  # lengths are padded to a multiple of them
+PADDED = -2  # group of padded positions; `masks.PADDING` is -1
 BRANCHES = 8  # lengths of keys of a kernel, at most
 SCHEDULE = 'schedule'  # of a kernel's metadata, for lmx/compilation/bundles.py
 
 
 def sharded(
-  attend: Callable[..., Array], arrays: tuple[Array, ...], integers: tuple[Array, ...], seed_2: Array
+  attend: Callable[..., Array],
+  arrays: tuple[Array, ...],
+  integers: tuple[Array, ...],
+  seed_2: Array,
+  axes: str = 'BH',
 ) -> Array:
   """Run `attend(arrays, words, *integers)` on each device's shard of rows and heads.
 
   Args:
     attend: function of one device.
-    arrays: of rows and heads, (B, H, ...), the first of the shape of the output; those of 3 axes of heads, (H, ...).
+    arrays: of rows and heads, 4 axes, the first as the output; those of 3 axes of heads, (H, ...).
     integers: of rows, (B, ...).
     seed_2: seed of dropout. `words` are these two, the first row and the first head of the device: (4,) int32.
+    axes: letters of the first of the 4 axes.
   """
   where = placement.current()
   if where is None or where.mapped or where.devices == 1:
     return attend(arrays, jnp.concatenate([seed_2, jnp.zeros(2, jnp.int32)]), *integers)
-  specs = tuple(where.spec(x.shape, 'BH' if x.ndim == 4 else 'H') for x in arrays)
+  specs = tuple(where.spec(x.shape, axes if x.ndim == 4 else 'H') for x in arrays)
   spec = specs[0]
 
   def run(arrays: tuple[Array, ...], integers: tuple[Array, ...], seed_2: Array) -> Array:
     shard = lambda axes: jax.lax.axis_index(axes) if axes else 0
-    first = [shard(spec[axis]) * arrays[0].shape[axis] for axis in (0, 1)]
+    first = [shard(spec[axis]) * arrays[0].shape[axis] for axis in map(axes.index, 'BH')]
     return attend(arrays, jnp.concatenate([seed_2, jnp.array(first, jnp.int32)]), *integers)
 
   in_specs = specs, (PartitionSpec(spec[0]),) * len(integers), PartitionSpec()
   run = jax.shard_map(run, mesh=where.mesh, in_specs=in_specs, out_specs=spec, check_vma=False)
   return run(arrays, integers, seed_2)
+
+
+def pad_group(group_BT: Array, rows: int, more: int) -> Array:
+  """Return the groups of all rows, with padding positions as a separate group."""
+  return jnp.pad(jnp.broadcast_to(group_BT, (rows, group_BT.shape[1])), ((0, 0), (0, more)), constant_values=PADDED)
 
 
 def kept(rate: float, words: Any, head: Any, row_Q1: Array, column_QS: Array) -> Array:

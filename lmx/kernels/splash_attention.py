@@ -22,8 +22,7 @@ from jax.sharding import PartitionSpec
 
 from lmx import placement
 from lmx.kernels import patterns
-from lmx.kernels.row_attention import pad_group
-from lmx.kernels.score_rows import LANES
+from lmx.kernels.score_rows import LANES, pad_group
 from lmx.ops.patterns import Pattern
 from lmx.types import Array
 

@@ -18,12 +18,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
-from jax.sharding import PartitionSpec
 
-from lmx import placement
 from lmx.kernels import triton
 from lmx.kernels.dropout import mask_of_columns
-from lmx.kernels.row_attention import pad_group
+from lmx.kernels.score_rows import pad_group, sharded
 from lmx.ops import dropout
 from lmx.ops.visible import MASKED
 from lmx.types import Array
@@ -92,23 +90,8 @@ def attention(
   plan = Plan(causal, rate if key is not None else 0.0, H, T, block, interpret)
   words_2 = jax.lax.bitcast_convert_type(seed_2, jnp.int32)
   arrays = pad(q_BTHK), pad(k_BSHK), pad(v_BSHK, wider)
-  return _on_each_device(plan, arrays, groups, words_2)[:, :T, :, :width]
-
-
-def _on_each_device(plan: Plan, arrays: tuple[Array, ...], groups: tuple[Array, ...], words_2: Array) -> Array:
-  """Run the kernels on each device's rows and heads."""
-  where = placement.current()
-  if where is None or where.mapped or where.devices == 1:
-    return _attention(plan, *arrays, Inputs(jnp.concatenate([words_2, jnp.zeros(2, jnp.int32)]), *groups))
-  spec = where.spec(arrays[0].shape, 'BTHK')
-
-  def run(arrays: tuple[Array, ...], groups: tuple[Array, ...], words_2: Array) -> Array:
-    first = [jax.lax.axis_index(spec[i]) * arrays[0].shape[i] if spec[i] else 0 for i in (0, 2)]
-    return _attention(plan, *arrays, Inputs(jnp.concatenate([words_2, jnp.array(first, jnp.int32)]), *groups))
-
-  in_specs = (spec,) * 3, (PartitionSpec(spec[0]),) * 2, PartitionSpec()
-  run = jax.shard_map(run, mesh=where.mesh, in_specs=in_specs, out_specs=spec, check_vma=False)
-  return run(arrays, groups, words_2)
+  attend = lambda arrays, words, *groups: _attention(plan, *arrays, Inputs(words, *groups))
+  return sharded(attend, arrays, groups, words_2, 'BTHK')[:, :T, :, :width]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import jax
@@ -15,29 +16,11 @@ from lmx.kernels import chunked_attention, triton
 from lmx.kernels import triton_attention as kernels
 from lmx.ops import attention, masks, patterns
 from tests import placed
+from tests.kernels import equality
+from tests.kernels.equality import KEY, assert_equal
 from tests.kernels.splash_attention_test import case
 
-KEY = jax.random.key(5)
-
-
-def both(arrays, mask, out, causal, rate):
-  """Values and gradients of the kernels and of the equation."""
-  options = dict(causal=causal, rate=rate, key=KEY)
-  serve = {
-    'kernel': lambda *x: kernels.attention(*x, mask, interpret=True, **options),
-    'equation': lambda *x: attention.attend.equation(*x, mask, **options),
-  }
-
-  def run(name, *x):
-    found, pull = jax.vjp(serve[name], *x)
-    return found * (out != 0), pull(out)
-
-  return [run(name, *arrays) for name in serve]
-
-
-def assert_equal(found, expected):
-  for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+both = functools.partial(equality.both, kernels.attention)
 
 
 @pytest.mark.parametrize(
