@@ -101,6 +101,20 @@ def test_links_lead_to_pages_of_the_site():
   assert file == '[a](https://host/lmx/blob/main/setup.cfg#x) [b](https://host/lmx/tree/main/lmx)'
   assert rewrite('[a](docs/code.md) `[x](y)`\n```\n[b](../z)\n```\n', 'contributing.md').startswith('[a](code.md)')
   assert rewrite('[a](../../notebooks/ulmfit.ipynb)', 'notebooks/index.md') == '[a](ulmfit.md)'
+  measured = '../../experiments/tables/measured.csv'
+  assert rewrite(f'[a]({measured}) [b]({measured}#ntm)', 'notes/ntm.md') == '[a](../results/README.md) [b](../results/ntm.md)'
+
+
+def test_generated_parts_are_in_the_checkout():
+  """`python docs/hooks/generated.py` writes them again."""
+  generated, found = hook('generated'), {}
+  for path in documents_test.DOCUMENTS:
+    text = (ROOT / path).read_text()
+    found |= (own := generated.parts(text))
+    assert len(own) == text.count('\n<!-- generated: '), path
+  assert set(found) == set(generated.PARTS)
+  for name, part in found.items():
+    assert part.strip() and part == generated.in_checkout(name), f'{name}: run python docs/hooks/generated.py'
 
 
 def test_every_option_and_program_is_generated():
@@ -152,7 +166,8 @@ def test_programs_of_the_pages_parse():
   parsers = dict(hook('command_pages').launcher_parsers())
   seen = set()
   for document in documents_test.DOCUMENTS:
-    text = re.sub(r'\s*\\\n\s*', ' ', (ROOT / document).read_text())
+    written = hook('generated').PART.sub('', (ROOT / document).read_text())  # without the usage of the programs
+    text = re.sub(r'\s*\\\n\s*', ' ', written)
     for command in re.findall(r'python -m launch\.(\w+ [^`\n]+)', text):
       name, *words = shlex.split(command.partition('  #')[0].rstrip(' .,;:'))
       at = words.index('--') if '--' in words else len(words)

@@ -100,8 +100,8 @@ def _entries(section: Any, prefix: str = '') -> str:
   return '\n\n'.join(entries) or 'No keys.'
 
 
-def index() -> str:
-  """Return the list of sections, each with what it holds, and of models."""
+def index(*, with_models: bool = True) -> str:
+  """Return the list of sections, each with what it holds, and of models unless a page omits their names."""
   lines = [f'* [{page.name}]({page.path}): {markup.plain(page.summary)}' for page in sections()]
-  links = ', '.join(f'[{page.name}]({page.path})' for page in models())
-  return '\n'.join([*lines, f'* `model`, a page per model: {links}'])
+  links = ', '.join(f'[{page.name}]({page.path})' for page in models()) if with_models else ''
+  return '\n'.join([*lines, f'* `model`, a page per model{f": {links}" if links else ""}'])

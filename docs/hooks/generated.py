@@ -1,6 +1,8 @@
 """Generated pages of the site: commands, configuration, data sets, API, results, and copies.
 
-A page has the line `<!-- generated: NAME -->` where the text of `PARTS[NAME]` goes. Pages without a file in docs/ are
+A page has the lines `<!-- generated: NAME -->` and `<!-- end -->`, between which the site has the text of
+`PARTS[NAME]`. `python docs/hooks/generated.py` writes that text between them in the checkout too, without what only the
+site shows: anchors, pictures, links to pages without a file (`in_checkout`). Pages without a file in docs/ are
 CONTRIBUTING.md, CHANGELOG.md, those of the API, of the commands and of the configuration, and those of docs/results,
 which launch.tables renders.
 """
@@ -11,15 +13,18 @@ import ast
 import functools
 import pathlib
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import command_pages
 import configuration_pages
 import markup
+import model_pages
 import pictures
 
 ROOT = pathlib.Path(__file__).parents[2]
+PART = re.compile(r'(?ms)^<!-- generated: (\w+) -->\n(.*?)^<!-- end -->$')
 COPIES = {'contributing.md': 'CONTRIBUTING.md', 'changelog.md': 'CHANGELOG.md'}
 API = {
   'api/models.md': (
@@ -80,7 +85,33 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
   del config, files
   if page.file.src_uri == 'commands.md':
     markdown = re.sub(r'(?m)^\| (`lmx (\w+)[^`]*`) \|', r'| [\1](commands/\2.md) |', markdown)
-  return re.sub(r'(?m)^<!-- generated: (\w+) -->$', lambda match: PARTS[match[1]](), markdown)
+  return PART.sub(lambda match: PARTS[match[1]](), markdown)
+
+
+def parts(markdown: str) -> dict[str, str]:
+  """Return the generated parts of a page as it has them in the checkout."""
+  return dict(PART.findall(markdown))
+
+
+def in_checkout(name: str) -> str:
+  """Return a generated part as its page has it in the checkout. No new model changes it."""
+  text = OF_MODELS[name]() if name in OF_MODELS else PARTS[name]()
+  text = re.sub(r' \{ #\S+ \.lmx-key \}', '', text)
+  text = re.sub(r'(?s)<svg [^>]*?aria-label="([^"]*)".*?</svg>', r'*Picture of the site: \1*', text)
+  linked = lambda match: match[0] if (ROOT / 'docs' / match[2]).exists() else match[1]
+  return re.sub(r'\[([^\]\n]*)\]\(([^)#\s]+)[^)\s]*\)', linked, text).strip() + '\n'
+
+
+def write() -> list[pathlib.Path]:
+  """Write the generated parts of all pages in the checkout; return the pages that changed."""
+  changed = []
+  for path in sorted((ROOT / 'docs').rglob('*.md')):
+    text = path.read_text(encoding='utf-8')
+    fresh = PART.sub(lambda match: f'<!-- generated: {match[1]} -->\n{in_checkout(match[1])}<!-- end -->', text)
+    if fresh != text:
+      path.write_text(fresh, encoding='utf-8')
+      changed.append(path)
+  return changed
 
 
 def _modules(folder: pathlib.Path) -> list[str]:
@@ -116,4 +147,14 @@ PARTS: dict[str, Callable[[], str]] = {
   'launchers': command_pages.launchers,
   'configuration': configuration_pages.index,
   'data_sets': data_sets,
+  'models': model_pages.cards,
 } | pictures.ALL
+OF_MODELS: dict[str, Callable[[], str]] = {  # in the checkout, where a new model changes the part
+  'configuration': lambda: configuration_pages.index(with_models=False),
+  'models': lambda: 'The site has a card per model here. `lmx list` prints all; [lmx/models](../lmx/models) has the files.',
+}
+
+
+if __name__ == '__main__':
+  sys.path.insert(0, str(ROOT))
+  print(*(path.relative_to(ROOT) for path in write()), sep='\n')

@@ -1,6 +1,7 @@
 """Links of the pages that leave docs/: those to pages of the site go there, those to other files to the repository.
 
-Without the repository's address (frame.py), a link to another file becomes the file's path.
+Without the repository's address (frame.py), a link to another file becomes the file's path. A link to measured.csv,
+which a checkout has, leads to the page of results of its anchor: measured.csv#word2vec to results/word2vec.md.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).parents[2]
 COPIES = {'README.md': 'index.md', 'CONTRIBUTING.md': 'contributing.md', 'CHANGELOG.md': 'changelog.md'}
+MEASURED = 'experiments/tables/measured.csv'  # what the pages of results are rendered from
 _LINK = re.compile(r'(?<!!)\[([^\]\n]*)\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?\)')
 
 
@@ -39,6 +41,8 @@ def rewrite(markdown: str, page: str, repository: str = '') -> str:
       path = os.path.normpath(os.path.join('notebooks', target))
     if path in COPIES:
       uri = COPIES[path]
+    elif path == MEASURED:
+      uri, anchor = f'results/{(anchor or "#README")[1:]}.md', ''
     elif path.startswith('notebooks/'):
       uri = path.removesuffix('.ipynb') + '.md'
     elif path.startswith('docs/'):

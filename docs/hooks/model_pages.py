@@ -26,7 +26,6 @@ import yaml
 ROOT = pathlib.Path(__file__).parents[2]
 OTHERS = 'Others'
 _BOOST = '---\nsearch:\n  boost: 1.3\n---\n\n'  # the search for a name finds its page first
-_MARK = '<!-- generated: models -->'
 _SHARED = 3  # models of a recipe; with more it is a study, which their pages name in one line
 _WIDTH = 84  # of a line of a command
 _ROWS = 12  # measured rows without a printed metric
@@ -81,12 +80,6 @@ def on_files(files: Any, config: Any) -> Any:
     file.edit_uri = f'../{source}'
     files.append(file)
   return files
-
-
-def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
-  """Put the cards into a page; an event of MkDocs."""
-  del page, config, files
-  return markdown.replace(_MARK, cards()) if _MARK in markdown else markdown
 
 
 def _names() -> list[str]:
