@@ -198,7 +198,7 @@ def rows(*arrays: Any, **options: Any) -> Array:
   """Compute attention by the kernel for TPUs with dropout."""
   from lmx.kernels import row_attention  # imports Pallas, which takes a second
 
-  return row_attention.attention(*arrays, **options)
+  return _widened(row_attention.attention, *arrays, **options)
 
 
 def triton(*arrays: Any, **options: Any) -> Array:
@@ -212,7 +212,16 @@ def splash(*arrays: Any, causal: bool, **_: Any) -> Array:
   """Compute attention by JAX's kernel for TPUs, without dropout."""
   from lmx.kernels import splash_attention  # imports Pallas, which takes a second
 
-  return splash_attention.attention(*arrays, causal=causal)
+  return _widened(splash_attention.attention, *arrays, causal=causal)
+
+
+def _widened(
+  compute: Implementation, q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, mask: AttentionMask, **options: Any
+) -> Array:
+  """Compute attention by a kernel that needs values as wide as keys: narrower ones are padded with zeros."""
+  width = v_BSHK.shape[-1]
+  v_BSHK = jnp.pad(v_BSHK, ((0, 0), (0, 0), (0, 0), (0, k_BSHK.shape[-1] - width)))
+  return compute(q_BTHK, k_BSHK, v_BSHK, mask, **options)[..., :width]
 
 
 def cudnn(*arrays: Any, causal: bool, **_: Any) -> Array:

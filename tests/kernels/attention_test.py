@@ -12,6 +12,7 @@ from lmx.kernels import attention as kernels
 from lmx.kernels import patterns
 from lmx.ops import attention, masks
 from tests import placed
+from tests.kernels import equality
 
 
 @pytest.fixture(autouse=True)
@@ -203,3 +204,11 @@ def test_cudnn_equals_the_equation(mask, length):
   for a, b in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
     a, b = np.asarray(a, np.float32), np.asarray(b, np.float32)
     np.testing.assert_allclose(a, b, atol=0.02 * np.abs(b).max())
+
+
+def test_tpu_kernel_takes_values_narrower_than_keys():
+  """As of quaternion attention, whose component scores average a quarter of the values each."""
+  q, k, v = draw(K=16)
+  out = np.ones((2, 11, 2, 4), np.float32)
+  kernel, equation = equality.both(kernels.rows, (q, k, v[..., :4]), masks.AttentionMask(), out, causal=True, rate=0.3)
+  equality.assert_equal(kernel, equation)
