@@ -36,6 +36,7 @@ from lmx.config import experiment, paths, renames, run_files, schema, semantics
 from lmx.data import batching, pipeline
 from lmx.engine import precision
 from lmx.errors import InputError, InputWarning, check_choice
+from lmx.kernels.implementations import find_except
 from lmx.models import registry
 from lmx.redaction import redact
 
@@ -343,6 +344,7 @@ def to_run(
       f'data.vectors: got {sections["data"].vectors} with model {name}; expected a model with a word table ({others}); '
       "set data.vectors to ''"
     )
+  find_except(sections['parallel'].equations)  # checks the names
   _check_measurement(name, objective_name, sections)
   _check_direction(model_cfg, sections['data'])
   _check_vocabularies(name, model_cfg, sections['data'].vocabularies == 'separate' or bool(source_size))

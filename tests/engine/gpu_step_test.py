@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lmx.config import resolve
 from lmx.engine import devices, sharding
 from lmx.errors import InputError
 from lmx.kernels import dense as dense_kernel
@@ -80,4 +81,4 @@ def test_equations_replace_implementations():
   assert engine._training.implementation(table.product) is implementations.find(table.product)
   assert engine.placement.implementation is implementations.find
   with pytest.raises(InputError, match='parallel.equations: unknown "dott".*"dot"'):
-    sharding.Engine(sharding.Config(data=1, equations=('dott',)), jax.devices()[:1])
+    resolve.to_run(resolve.load('experiments/gpt2/quickstart.py:tiny', ['parallel.equations=dott']))
