@@ -129,7 +129,7 @@ def parse(text: str) -> Topology | cards.Server:
   Raises:
     InputError: an unknown generation, or a number of slices or chips or a layout that there is not.
   """
-  times = re.match(r'(\d+)x', text)
+  times = re.match(r'([0-9]+)x', text)
   name = text[times.end() :] if times else text
   got = f'--topology: got "{text}"; expected'
   if cards.is_named(name):
@@ -161,12 +161,12 @@ def _layout(generation: str, text: str, got: str) -> tuple[int, ...]:
   names = {'x'.join(map(str, layout)): layout for layout in layouts.values()}
   example = f'such as {generation}:{"x".join(map(str, layouts[16]))}'
   if 'x' not in text:
-    if not text.isdecimal() or int(text) not in layouts:
+    if not (text.isascii() and text.isdecimal()) or int(text) not in layouts:
       raise InputError(f'{got} {generation}- and one of {", ".join(map(str, layouts))} chips, or a layout {example}')
     return layouts[int(text)]
   if text in names:
     return names[text]
-  sizes = tuple(int(part) if part.isdecimal() else 0 for part in text.split('x'))
+  sizes = tuple(int(part) if part.isascii() and part.isdecimal() else 0 for part in text.split('x'))
   if len(sizes) != len(pod):
     raise InputError(f'{got} {len(pod)} sizes, {example}')
   cubes = len(pod) == 3  # larger slices consist of cubes of 4 x 4 x 4 chips

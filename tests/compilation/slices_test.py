@@ -54,6 +54,7 @@ def test_one_and_two_slices_are_parsed(text, generation, layout):
     ('2xh100x8', 'one server of NVIDIA cards, such as h100x8'),
     ('v5e-two', 'one of 1, 4'),
     ('v5litepod-48', 'one of 1, 4, 8'),
+    ('v5e-١٦', 'one of 1, 4, 8'),
   ],
 )
 def test_another_slice_is_rejected(text, expected):
