@@ -112,12 +112,14 @@ def settings(row: Row) -> list[str]:
 
 def compile_step(folder: pathlib.Path, options: Sequence[str]) -> None:
   """Compile MaxText's step as its train_compile.py does, and write the program and its memory into a folder."""
+  import jax
   import maxtext
   from flax.core.spmd import logical_axis_rules
   from maxtext.configs import pyconfig
   from maxtext.trainers.pre_train import train, train_compile
   from maxtext.utils import maxtext_utils, sharding
 
+  jax.config.update('jax_default_matmul_precision', None)  # lmx sets float32, MaxText its own where needed
   config = pyconfig.initialize(['', f'{os.path.dirname(maxtext.__file__)}/configs/base.yml', *options])
   mesh = train_compile.get_topology_mesh(config)
   arguments, named, state, _, model = train_compile.get_shaped_inputs(mesh, config)
