@@ -101,8 +101,8 @@ def test_links_lead_to_pages_of_the_site():
   assert file == '[a](https://host/lmx/blob/main/setup.cfg#x) [b](https://host/lmx/tree/main/lmx)'
   assert rewrite('[a](docs/code.md) `[x](y)`\n```\n[b](../z)\n```\n', 'contributing.md').startswith('[a](code.md)')
   assert rewrite('[a](../../notebooks/ulmfit.ipynb)', 'notebooks/index.md') == '[a](ulmfit.md)'
-  measured = '../../experiments/tables/measured.csv'
-  assert rewrite(f'[a]({measured}) [b]({measured}#ntm)', 'notes/ntm.md') == '[a](../results/README.md) [b](../results/ntm.md)'
+  results = '[a](../../experiments/tables/measured.csv) [b](../../experiments/tables/measured.csv#ntm)'
+  assert rewrite(results, 'notes/ntm.md') == '[a](../results/README.md) [b](../results/ntm.md)'
 
 
 def test_generated_parts_are_in_the_checkout():

@@ -151,7 +151,7 @@ PARTS: dict[str, Callable[[], str]] = {
 } | pictures.ALL
 OF_MODELS: dict[str, Callable[[], str]] = {  # in the checkout, where a new model changes the part
   'configuration': lambda: configuration_pages.index(with_models=False),
-  'models': lambda: 'The site has a card per model here. `lmx list` prints all; [lmx/models](../lmx/models) has the files.',
+  'models': lambda: 'The site has a card per model; `lmx list` prints all, [lmx/models](../lmx/models) has the files.',
 }
 
 
