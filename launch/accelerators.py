@@ -1,7 +1,8 @@
 """TPU slices and GPU machines by Google's names: hosts, chips, and labels of GKE.
 
-Sources: cloud.google.com/tpu/docs (configurations of each generation) and /kubernetes-engine/docs (topologies and node
-labels), as of 2026; the same pairs are in xpk's system_characteristics.py. Imports no JAX.
+Sources, as of 2026: cloud.google.com/tpu/docs (configurations of each generation), /kubernetes-engine/docs (topologies
+and node labels) and /compute/docs/tpus/tpu-machines (machine types of Compute Engine); the same pairs are in xpk's
+system_characteristics.py. Imports no JAX.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Generation:
     whole: most chips of a TPU VM with a single host.
     devices: JAX devices of a chip.
     gke: GKE's label of the accelerator, '' if GKE has no pools of it.
-    runtime: software version of a TPU VM, '' if there are only pools.
+    runtime: software version of a TPU VM, '' if the Cloud TPU API has none of it.
+    gce: machine type of Compute Engine without the number of chips, '' if it has none.
   """
 
   per_chip: int
@@ -38,12 +40,13 @@ class Generation:
   devices: int
   gke: str
   runtime: str
+  gce: str = ''
 
 
-def _generation(name: str, whole: int, gke: str, runtime: str) -> Generation:
+def _generation(name: str, whole: int, gke: str, runtime: str, gce: str = '') -> Generation:
   """Return a generation of `lmx.compilation.slices`, by its name there."""
   chip = slices.CHIPS[name]
-  return Generation(chip.counted, _PLANE if len(chip.pod) == 2 else _CUBES, whole, chip.devices, gke, runtime)
+  return Generation(chip.counted, _PLANE if len(chip.pod) == 2 else _CUBES, whole, chip.devices, gke, runtime, gce)
 
 
 GENERATIONS = {
@@ -51,9 +54,9 @@ GENERATIONS = {
   'v3': Generation(2, dict.fromkeys((4, 16, 32, 64, 128, 256, 512, 1024), ''), 4, 2, '', 'tpu-ubuntu2204-base'),
   'v4': _generation('v4', 4, 'tpu-v4-podslice', 'tpu-ubuntu2204-base'),
   'v5litepod': _generation('v5e', 8, 'tpu-v5-lite-podslice', 'v2-alpha-tpuv5-lite'),
-  'v5p': _generation('v5p', 4, 'tpu-v5p-slice', 'v2-alpha-tpuv5'),
-  'v6e': _generation('v6e', 8, 'tpu-v6e-slice', 'v2-alpha-tpuv6e'),
-  'tpu7x': _generation('tpu7x', 4, 'tpu7x', ''),
+  'v5p': _generation('v5p', 4, 'tpu-v5p-slice', 'v2-alpha-tpuv5', 'ct5p-hightpu'),
+  'v6e': _generation('v6e', 8, 'tpu-v6e-slice', 'v2-alpha-tpuv6e', 'ct6e-standard'),
+  'tpu7x': _generation('tpu7x', 4, 'tpu7x', '', 'tpu7x-standard'),
 }
 
 GPUS = {  # name without the number -> label of GKE, GPUs that a machine can have; names in `lmx.compilation.cards` too
@@ -66,6 +69,10 @@ GPUS = {  # name without the number -> label of GKE, GPUs that a machine can hav
   'h200-141gb': ('nvidia-h200-141gb', (8,)),
   'b200': ('nvidia-b200', (8,)),
 }
+
+
+# Launcher -> name in messages, and the field of a generation that it needs.
+WHERE = {'gke': ('GKE', 'gke'), 'tpu_vm': ('TPU VMs', 'runtime'), 'gce': ('Compute Engine', 'gce')}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +88,7 @@ class Slice:
     label: GKE's accelerator label.
     topology: topology of a TPU slice.
     runtime: software version of a TPU VM.
+    machine_type: machine type of Compute Engine.
   """
 
   name: str
@@ -91,6 +99,7 @@ class Slice:
   label: str = ''
   topology: str = ''
   runtime: str = ''
+  machine_type: str = ''
 
 
 def names(kind: str = '') -> list[str]:
@@ -100,29 +109,28 @@ def names(kind: str = '') -> list[str]:
   return {'tpu': tpus, 'gpu': gpus}.get(kind, tpus + gpus)
 
 
-def find(name: str, *, pool: bool) -> Slice:
+def find(name: str, where: str) -> Slice:
   """Return the slice with a given name.
 
   Args:
     name: name such as 'v5litepod-16' or 'h100-80gb-8'.
-    pool: machines as in GKE's node pools, with four chips per machine of a slice (or one); else as TPU VMs.
+    where: key of WHERE. Machines of GKE's node pools have four chips of a slice, or one.
 
   Raises:
     InputError: unknown name; the message has the nearest one.
   """
-  candidates = names() if pool else [n for n in names('tpu') if GENERATIONS[n.rpartition('-')[0]].runtime]
-  if pool:
-    candidates = [n for n in candidates if not (g := GENERATIONS.get(n.rpartition('-')[0])) or g.gke]
+  title, field = WHERE[where]
+  candidates = [n for n in names('tpu') if getattr(GENERATIONS[n.rpartition('-')[0]], field)]
+  candidates += names('gpu') if where == 'gke' else []
   if name not in candidates:
     alike = name.lower().replace('v5e', 'v5litepod').replace('v5lite-', 'v5litepod-')
-    where = 'GKE' if pool else 'TPU VMs'
-    raise InputError(f'{where}: no accelerator "{name}"{nearest(alike, _nearest_count(alike, candidates))}')
+    raise InputError(f'{title}: no accelerator "{name}"{nearest(alike, _nearest_count(alike, candidates))}')
   kind, _, count = name.rpartition('-')
   if kind in GPUS:
     return Slice(name, 'gpu', 1, int(count), int(count), GPUS[kind][0])
   generation = GENERATIONS[kind]
   chips = int(count) // generation.per_chip
-  whole = min(generation.whole, 4) if pool else generation.whole
+  whole = min(generation.whole, 4) if where == 'gke' else generation.whole
   hosts = 1 if chips <= whole else chips // 4
   chips_per_host = chips // hosts
   return Slice(
@@ -134,6 +142,7 @@ def find(name: str, *, pool: bool) -> Slice:
     generation.gke,
     generation.topologies[chips],
     generation.runtime,
+    f'{generation.gce}-{chips_per_host}t',
   )
 
 

@@ -26,9 +26,10 @@ from lmx import documents, records, storage
 from lmx.console import Console
 from lmx.errors import InputError, explain, nearest
 
-LAUNCHERS = ('slurm', 'gke', 'tpu_vm')
-PROGRAMS = {'slurm': 'sbatch', 'gke': 'kubectl', 'tpu_vm': 'gcloud'}  # required program of each launcher
-OWN_FILES = ('gke', 'tpu_vm')  # launchers of machines that do not see this one's files
+LAUNCHERS = ('slurm', 'gke', 'tpu_vm', 'gce')
+# Required program of each launcher.
+PROGRAMS = {'slurm': 'sbatch', 'gke': 'kubectl', 'tpu_vm': 'gcloud', 'gce': 'gcloud'}
+OWN_FILES = ('gke', 'tpu_vm', 'gce')  # launchers of machines that do not see this one's files
 PATIENCE = 900.0  # seconds without an answer from the cluster before the launcher gives up
 SUBMITTING = 60.0  # timeout in seconds of a submission whose launcher has ended
 

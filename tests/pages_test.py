@@ -175,7 +175,7 @@ def test_programs_of_the_pages_parse():
       parsers[name].parse_args(own)
       documents_test.check_commands(f'lmx {shlex.join(words[at + 1 :])}')
       seen.add(name)
-  assert seen == {'local', 'slurm', 'tpu_vm', 'gke', 'sweep', 'tables'}
+  assert seen == {'local', 'slurm', 'tpu_vm', 'gce', 'gke', 'sweep', 'tables'}
 
 
 def test_notebook_becomes_a_page():

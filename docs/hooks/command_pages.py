@@ -16,7 +16,7 @@ import markup
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = pathlib.Path(__file__).with_name('examples.txt')  # written by examples.py
-LAUNCHERS = ('local', 'slurm', 'tpu_vm', 'gke', 'preflight', 'sweep', 'tables')
+LAUNCHERS = ('local', 'slurm', 'tpu_vm', 'gce', 'gke', 'preflight', 'sweep', 'tables')
 
 
 class Example(NamedTuple):

@@ -61,7 +61,7 @@ def _main(argv: Sequence[str] | None, streams: Console) -> int:
   keep_output(streams, args)
   if args.compile_first:
     number = max(job.slices, job.nodes)  # one of them is 1
-    compile_first.check(words, accelerators.find(job.accelerator, pool=True), number, dry_run=run.dry_run)
+    compile_first.check(words, accelerators.find(job.accelerator, 'gke'), number, dry_run=run.dry_run)
   if args.wait and not run.dry_run:
     command.search_path('kubectl')
     return submit_and_wait('gke', Waiter(job, run, args.through, args.cluster), args.wait, args.poll)

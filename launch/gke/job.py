@@ -71,7 +71,7 @@ class Job:
   @property
   def machine(self) -> accelerators.Slice:
     """Return the slice of the accelerator's name."""
-    return accelerators.find(self.accelerator, pool=True)
+    return accelerators.find(self.accelerator, 'gke')
 
   @property
   def pods(self) -> int:

@@ -8,7 +8,7 @@ is an ordinary run in the work directory DIR/trials/0007. The sweep follows the 
 that falls behind saves and stops (pruned). However the sweep ends, the same command resumes it: it follows runs that
 are still running and resumes the others. Failed runs keep their error.
 
-With --where=slurm, gke or tpu_vm each run is a job of that launcher, with the options --launch.
+With --where=slurm, gke, tpu_vm or gce each run is a job of that launcher, with the options --launch.
 
 DIR then has table.md, trials.csv, parallel.png, importance.png, expected.png (the expected best validation over k
 trials), and best.json for `lmx train --config=DIR/best.json`.

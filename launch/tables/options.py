@@ -49,7 +49,7 @@ def parser(description: str = '') -> argparse.ArgumentParser:
     help='how many seeds of each run (default: as the table asks)',
   )
   parser.add_argument('--jobs', type=ranges.integer(1, 100_000), default=1, help='runs at once on this machine')
-  parser.add_argument('--where', default='local', help='local, or a launcher: slurm, gke, tpu_vm')
+  parser.add_argument('--where', default='local', help='local, or a launcher: slurm, gke, tpu_vm, gce')
   parser.add_argument('--launch', default='', help='options of that launcher, as one text')
   parser.add_argument('--again', action='store_true', help='submit again to the launcher what was submitted before')
   parser.add_argument('--collect', action='store_true', help='only render existing results')

@@ -1,86 +1,30 @@
-"""Cloud TPU VM: its gcloud commands, and the shell scripts of its hosts. Imports no JAX."""
+"""TPU VMs of the Cloud TPU API: their gcloud commands, and how to get them ready. Imports no JAX."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
+from collections.abc import Sequence
+from typing import Any
 
-from launch import accelerators
+from launch import accelerators, command
+from launch.remote.job import Host, Launch
 from lmx.errors import InputError
 
-# Ubuntu 22.04's own python3.11 is a release candidate. Shortly after boot another program may hold apt's lock.
-INSTALL = r"""
-set -e
-cd "$HOME"
-test -e {folder}/.installed && exit 0
-tar xzf {folder}.tar.gz
-python=
-for each in python3.13 python3.12 python3.11; do
-  if "$each" -c 'import ensurepip, sys; sys.exit(sys.version_info.releaselevel != "final")' 2> /dev/null; then
-    python="$each"
-    break
-  fi
-done
-if [ -z "$python" ]; then
-  sudo add-apt-repository -y -n ppa:deadsnakes/ppa
-  sudo apt-get -o DPkg::Lock::Timeout=600 update -qq
-  sudo apt-get -o DPkg::Lock::Timeout=600 install -y -qq python3.12 python3.12-venv
-  python=python3.12
-fi
-"$python" -m venv {folder}/.venv
-cd {folder}
-.venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tpu,gcs]'
-touch .installed
-""".strip()
-
-# A comment in the script names the run, for checking a process's arguments. {taken} is TAKEN or empty.
-START = r"""
-{secrets}cd "$HOME/{folder}" || exit 2
-mkdir -p .run
-if [ -e .run/pid ] && grep -qs lmx.cli.main "/proc/$(cat .run/pid)/cmdline"; then
-  if grep -qs 'run {run}' "/proc/$(cat .run/pid)/cmdline"; then exit 0; fi
-  echo 'another run of lmx is on this machine; give another --name' >&2
-  exit {busy}
-fi
-{taken}rm -f .run/code
-echo {run} > .run/run
-setsid nohup bash -c {script} > .run/log 2>&1 < /dev/null &
-echo "$!" > .run/pid
-""".strip()
-BUSY = 98
-
-# A resumed run that has ended since is not started again.
-TAKEN = r"""
-if [ -e .run/code ] && [ "$(cat .run/run)" = {run} ]; then exit 0; fi
-""".lstrip()
-
-SCRIPT = r"""
-trap : TERM  # run {run}
-{exports}{check}{command}
-code=$?
-echo "$code" > .run/part && mv .run/part .run/code
-""".strip()
-
-# Lines from {line} on are numbered, so that no line is printed twice after a reconnection. By grep, because mawk,
-# Ubuntu's awk, buffers 4 KiB.
-FOLLOW = r"""
-cd "$HOME/{folder}/.run" || exit 2
-pid="$(cat pid)"
-tail -n +{line} --pid="$pid" -f log | grep --text --line-buffered --line-number ''
-if [ -e code ] && [ "$(cat run)" = {run} ]; then exit "$(cat code)"; fi
-exit 137
-""".strip()
-
-STOP = 'cd "$HOME/{folder}/.run" && kill -{signal} -- "-$(cat pid)"'
+WAIT = ('CREATING', 'STARTING', 'RESTARTING', 'REPAIRING', 'STOPPING', 'DELETING', 'ABSENT')
+GONE = ('PREEMPTED', 'TERMINATED', 'HIDDEN')
+QUEUED = ('ACCEPTED', 'WAITING_FOR_RESOURCES', 'PROVISIONING', 'CREATING', 'DELETING', 'SUSPENDING')
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-  """TPU VM.
+  """TPU VM, or several that train together (multislice).
 
   Attributes:
     name, zone, project: identity of the machine; project '' is gcloud's own.
     accelerator: type of TPU VM, such as 'v5litepod-16'.
+    slices: number of TPU VMs; several are one queued resource.
     version: software version, '' for the default.
     queued: request a queued resource, which waits for capacity.
     spot: preemptible machine.
@@ -92,6 +36,7 @@ class Machine:
   name: str
   zone: str
   accelerator: str
+  slices: int = 1
   project: str = ''
   version: str = ''
   queued: bool = False
@@ -101,20 +46,31 @@ class Machine:
   service_account: str = ''
   network: str = ''
   subnetwork: str = ''
+  launcher = 'tpu_vm'
 
   def __post_init__(self):
     if not re.fullmatch(r'[a-z]([a-z0-9-]{0,60}[a-z0-9])?', self.name):
       raise InputError(f'--name: got "{self.name}"; expected small letters, digits and -, a letter first')
-    accelerators.find(self.accelerator, pool=False)
+    accelerators.find(self.accelerator, self.launcher)
 
-  def gcloud(self, kind: str, verb: str, *more: str, about: str = '') -> list[str]:
+  @property
+  def nodes(self) -> list[str]:
+    """Return the names of the TPU VMs; a queued resource numbers several."""
+    return [self.name] if self.slices == 1 else [f'{self.name}-{number}' for number in range(self.slices)]
+
+  @property
+  def is_queued(self) -> bool:
+    """Return whether a queued resource gives the machine."""
+    return self.queued or self.slices > 1
+
+  def gcloud(self, kind: str, verb: str, *more: str, about: Sequence[str] = ()) -> list[str]:
     """Return a command of `gcloud compute tpus` about this machine, or about `about`."""
     where = [f'--zone={self.zone}', *([f'--project={self.project}'] if self.project else []), '--quiet']
-    return ['gcloud', 'compute', 'tpus', kind, verb, *([about] if about else [self.name]), *where, *more]
+    return ['gcloud', 'compute', 'tpus', kind, verb, *(about or [self.name]), *where, *more]
 
   def create(self) -> list[str]:
     """Return the command that creates it."""
-    version = self.version or accelerators.find(self.accelerator, pool=False).runtime
+    version = self.version or accelerators.find(self.accelerator, self.launcher).runtime
     options = [f'--accelerator-type={self.accelerator}']
     options += [
       f'--{name.replace("_", "-")}={getattr(self, name)}'
@@ -122,25 +78,126 @@ class Machine:
       if getattr(self, name)
     ]
     options += [f'--{name}' for name in ('spot', 'reserved') if getattr(self, name)]
-    if self.queued:
-      return self.gcloud(
-        'queued-resources', 'create', f'--node-id={self.name}', f'--runtime-version={version}', *options
-      )
-    return self.gcloud('tpu-vm', 'create', f'--version={version}', *options)
+    if not self.is_queued:
+      return self.gcloud('tpu-vm', 'create', f'--version={version}', *options)
+    nodes = [f'--node-id={self.name}']
+    if self.slices > 1:
+      nodes = [f'--node-count={self.slices}', f'--node-prefix={self.name}']
+    return self.gcloud('queued-resources', 'create', *nodes, f'--runtime-version={version}', *options)
 
-  def delete(self) -> list[str]:
-    """Return the command that deletes it."""
-    if self.queued:
-      return self.gcloud('queued-resources', 'delete', '--force')
-    return self.gcloud('tpu-vm', 'delete')
+  def delete(self, runner: command.Runner) -> None:
+    """Delete it; nothing happens if it does not exist."""
+    words = ('queued-resources', 'delete', '--force') if self.is_queued else ('tpu-vm', 'delete')
+    try:
+      runner.read(self.gcloud(*words))
+    except command.Failed as error:
+      if not is_absent(error):
+        raise
 
-  def ssh(self, worker: int | str, text: str) -> list[str]:
+  def ssh(self, host: Host, text: str) -> list[str]:
     """Return the command that runs a shell script on one host, or on 'all'."""
-    inside = ['--internal-ip'] if self.internal else []
-    return self.gcloud('tpu-vm', 'ssh', f'--worker={worker}', *inside, f'--command={text}')
+    return self.gcloud('tpu-vm', 'ssh', *self._connection(host), f'--command={text}', about=[host.node])
 
-  def scp(self, file: str) -> list[str]:
-    """Return the command that copies a file to the home of all hosts."""
-    inside = ['--internal-ip'] if self.internal else []
-    base = self.gcloud('tpu-vm', 'scp', '--worker=all', *inside, about=file)
-    return [*base[: base.index(file) + 1], f'{self.name}:', *base[base.index(file) + 1 :]]
+  def send(self, host: Host, file: str) -> list[str]:
+    """Return the command that copies a file to the home of one host, or of 'all'."""
+    return self.gcloud('tpu-vm', 'scp', *self._connection(host), about=[file, f'{host.node}:'])
+
+  def fetch(self, host: Host, path: str, file: str) -> list[str]:
+    """Return the command that copies a file from the home of a host."""
+    return self.gcloud('tpu-vm', 'scp', *self._connection(host), about=[f'{host.node}:{path}', file])
+
+  def _connection(self, host: Host) -> list[str]:
+    return [f'--worker={host.worker}', *(['--internal-ip'] if self.internal else [])]
+
+  def grouped(self, hosts: Sequence[Host]) -> list[Host]:
+    """Return one address for all hosts of each TPU VM."""
+    return list({host.node: dataclasses.replace(host, worker='all') for host in hosts}.values())
+
+  def environment(self, launch: Launch, hosts: Sequence[Host]) -> dict[str, str]:
+    """Return the variables by which processes find one another: JAX asks the metadata server, also about slices."""
+    del launch, hosts
+    return {'LMX_COORDINATOR': 'auto'}
+
+  def describe(self, runner: command.Runner, kind: str = 'tpu-vm', name: str = '') -> dict[str, Any]:
+    """Return Google's description of a TPU VM or of the queued resource, {} without one."""
+    try:
+      text = runner.read(self.gcloud(kind, 'describe', '--format=json', about=[name or self.name]))
+    except command.Failed as error:
+      if is_absent(error):
+        return {}
+      raise
+    return json.loads(text) if text else {}
+
+  def is_up(self, runner: command.Runner) -> bool:
+    """Return whether all TPU VMs are ready."""
+    return all(self.describe(runner, name=node).get('state') == 'READY' for node in self.nodes)
+
+  def wait_until_ready(self, launch: Launch) -> list[Host]:
+    """Wait for the TPU VMs, create them if needed; return their hosts.
+
+    Raises:
+      InputError: a state is unknown, or one has another accelerator.
+      command.Failed: Google refuses them.
+    """
+    while True:
+      launch.check_signals()
+      found = {node: self.describe(launch.runner, name=node) for node in self.nodes}
+      states = {description.get('state', 'ABSENT') for description in found.values()}
+      if states == {'READY'}:
+        return self._hosts(found)
+      if states == {'ABSENT'} and self.is_queued and self._is_waiting(launch):
+        continue
+      if states == {'ABSENT'}:
+        launch.log(f'requesting {self.name}, {"a" if self.slices == 1 else self.slices} {self.accelerator}')
+        launch.runner.read(self.create())
+      elif states & {*GONE}:
+        launch.log(f'{self.name} is {" and ".join(sorted(states))}: deleting it')
+        self.delete(launch.runner)
+      elif 'STOPPED' in states:
+        for node in self.nodes:
+          if found[node].get('state') == 'STOPPED':
+            launch.runner.read(self.gcloud('tpu-vm', 'start', about=[node]))
+      elif states <= {*WAIT, 'READY'}:
+        launch.pause()
+      else:
+        raise InputError(
+          f'{self.name} is {" and ".join(sorted(states))}; see `gcloud compute tpus tpu-vm describe`, or delete it'
+        )
+      if launch.run.dry_run:
+        count = accelerators.find(self.accelerator, self.launcher).hosts
+        return [Host(node, worker, number) for number, node in enumerate(self.nodes) for worker in range(count)]
+
+  def _hosts(self, found: dict[str, dict[str, Any]]) -> list[Host]:
+    """Return the hosts of TPU VMs by their descriptions.
+
+    Raises:
+      InputError: one has another accelerator.
+    """
+    hosts = []
+    for number, (node, description) in enumerate(found.items()):
+      accelerator = description.get('acceleratorType', '').rpartition('/')[2] or self.accelerator
+      if accelerator != self.accelerator:
+        raise InputError(
+          f'--name: {node} exists with accelerator {accelerator}; give another --name, or --accelerator={accelerator}'
+        )
+      hosts += [Host(node, worker, number) for worker in range(len(description.get('networkEndpoints', [])) or 1)]
+    return hosts
+
+  def _is_waiting(self, launch: Launch) -> bool:
+    """Return whether a queued resource will give the machine; a suspended one is deleted."""
+    details = self.describe(launch.runner, 'queued-resources').get('state', {})
+    state = details.get('state', 'ABSENT')
+    if state in QUEUED or state == 'ACTIVE':
+      launch.log(f'{self.name} in the queue: {state}')
+      launch.pause()
+      return True
+    if state == 'FAILED':
+      raise InputError(f'Google refused a {self.accelerator} in {self.zone}: {json.dumps(details)}')
+    if state != 'ABSENT':  # SUSPENDED: it was preempted
+      self.delete(launch.runner)
+    return False
+
+
+def is_absent(error: command.Failed) -> bool:
+  """Return whether gcloud did not find what it was asked about."""
+  return 'NOT_FOUND' in error.stderr or 'not found' in error.stderr

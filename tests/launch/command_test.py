@@ -26,6 +26,7 @@ STARTED = {
   'slurm.__main__': (),
   'gke.__main__': ('yaml',),
   'tpu_vm.__main__': ('yaml',),
+  'gce.__main__': ('yaml',),
   'sweep.__main__': ('optuna', 'matplotlib'),
   'sweep.report': ('optuna', 'matplotlib'),
 }

@@ -20,11 +20,11 @@ TRAIN = ['train', '--config=experiments/gpt2/webtext.py:124m', '--workdir=gs://b
   [('v5litepod-16', 'v5e:4x4'), ('v5p-128', 'v5p:4x4x4'), ('v6e-4', 'v6e:2x2'), ('v4-8', 'v4:2x2x1')],
 )
 def test_command_names_the_slice_and_keeps_the_options(name, topology):
-  command = compile_first.compile_command(TRAIN, accelerators.find(name, pool=False))
+  command = compile_first.compile_command(TRAIN, accelerators.find(name, 'tpu_vm'))
   assert command == ['compile', f'--topology={topology}', TRAIN[1], TRAIN[3]]
   apart = ['train', '--workdir', 'gs://b/a', '--config', 'FILE']
-  assert compile_first.compile_command(apart, accelerators.find(name, pool=False))[2:] == ['--config', 'FILE']
-  two = compile_first.compile_command(TRAIN, accelerators.find(name, pool=False), 2)
+  assert compile_first.compile_command(apart, accelerators.find(name, 'tpu_vm'))[2:] == ['--config', 'FILE']
+  two = compile_first.compile_command(TRAIN, accelerators.find(name, 'tpu_vm'), 2)
   assert two[1] == f'--topology=2x{topology}' and str(parse(two[1].split('=')[1])).startswith('2 x ')
 
 
@@ -34,7 +34,7 @@ def test_names_of_launch_and_compile_agree():
     kind = name.rpartition('-')[0]
     if kind in GENERATIONS or kind in cards.GOOGLE:
       pool = kind in cards.GOOGLE or not accelerators.GENERATIONS[kind].runtime
-      machine = accelerators.find(name, pool=pool)
+      machine = accelerators.find(name, 'gke' if pool else 'tpu_vm')
       parsed = parse(compile_first.compile_command(TRAIN, machine)[1].split('=')[1])
       assert parsed.devices == machine.hosts * machine.devices, name
       assert parse(name) == parsed if isinstance(parsed, cards.Server) else parsed.google == name, name
@@ -54,7 +54,7 @@ def test_names_of_launch_and_compile_agree():
 )
 def test_uncompilable_models_are_reported(words, name, number, message):
   with pytest.raises(InputError, match=message):
-    compile_first.compile_command(words, accelerators.find(name, pool=not name.startswith('v')), number)
+    compile_first.compile_command(words, accelerators.find(name, 'tpu_vm' if name.startswith('v') else 'gke'), number)
 
 
 @pytest.mark.parametrize('code', [0, 2])

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from launch import local, preflight
+from launch.gce import __main__ as gce
 from launch.gke import __main__ as gke
 from launch.slurm import __main__ as slurm
 from launch.sweep import __main__ as sweep
@@ -28,6 +29,10 @@ SHORT = {
   'slurm': (slurm.main, ['--dry_run', *TRAIN]),
   'gke': (gke.main, ['--dry_run', '--name=a', '--image=i', '--accelerator=v6e-4', *TRAIN]),
   'tpu_vm': (tpu_vm.main, ['--dry_run', '--name=a', '--zone=z', '--accelerator=v6e-4', '--delete']),
+  'gce': (
+    gce.main,
+    ['--dry_run', '--name=a', '--zone=us-central1-a', '--project=p', '--accelerator=v6e-4', '--delete'],
+  ),
   'sweep': (sweep.main, []),
 }
 

@@ -7,6 +7,7 @@ import pathlib
 
 import pytest
 
+from launch.gce import __main__ as gce
 from launch.gke import __main__ as gke
 from launch.slurm import __main__ as slurm
 from launch.sweep import __main__ as sweep
@@ -33,6 +34,12 @@ OPTIONS = [  # launcher, option, other words, the wrong kind
   (slurm, '--python', ('--dry_run', *TRAIN), ''),
   (slurm, '--wait', ('--dry_run', *TRAIN), 'folder'),
   (gke, '--wait', ('--name=a', '--image=i', '--accelerator=v6e-4', *TRAIN), 'folder'),
+  (
+    gce,
+    '--logs',
+    ('--dry_run', '--name=a', '--zone=us-central1-a', '--project=p', '--accelerator=v6e-4', *TRAIN),
+    'file',
+  ),
   (tpu_vm, '--wait', ('--dry_run', '--name=a', '--zone=z', '--accelerator=v6e-4', *TRAIN), 'folder'),
 ]
 

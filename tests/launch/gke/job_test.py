@@ -69,7 +69,7 @@ def test_every_accelerator_has_a_manifest():
       continue
     found = check(job.manifest_yaml(job_of(accelerator=accelerator), run_of()))
     spec = found['spec']['replicatedJobs'][0]['template']['spec']
-    machine = accelerators.find(accelerator, pool=True)
+    machine = accelerators.find(accelerator, 'gke')
     assert spec['parallelism'] == spec['completions'] == machine.hosts
     (chips,) = container(found)['resources']['limits'].values()
     assert chips == machine.chips

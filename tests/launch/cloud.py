@@ -6,7 +6,8 @@ import json
 import subprocess
 
 from launch import command
-from launch.tpu_vm.job import Launch
+from launch.gce import machine as gce
+from launch.remote.job import Launch
 from launch.tpu_vm.machine import Machine
 
 # Stands in for lmx on a host: `-m lmx.cli.main WORDS`.
@@ -15,6 +16,9 @@ shift 2
 starts=$(ls -d "$FAKE_CLOUD/started-$WORKER"-* 2>/dev/null | wc -l)
 printf '%s\\0' "$@" > "$FAKE_CLOUD/started-$WORKER-$starts"
 echo "worker $WORKER start $starts secret ${WANDB_API_KEY:+given} coordinator $LMX_COORDINATOR note $NOTE"
+if [ -n "$MEGASCALE_SLICE_ID" ]; then
+  echo "slice $MEGASCALE_SLICE_ID of $MEGASCALE_NUM_SLICES at $MEGASCALE_COORDINATOR_ADDRESS"
+fi
 case "$1" in
   exit) exit "$2" ;;
   again) if [ "$starts" -eq 0 ]; then exit 75; fi ;;
@@ -32,6 +36,12 @@ def machine_of(**more):
   return Machine(**{'name': 'tpu', 'zone': 'us-central1-a', 'accelerator': 'v5litepod-16', **more})
 
 
+def slice_of(**more):
+  return gce.Machine(
+    **{'name': 'tpu', 'zone': 'us-central1-c', 'project': 'lab', 'accelerator': 'tpu7x-16', 'spot': True, **more}
+  )
+
+
 class Cloud:
   """The folder that the fake works on."""
 
@@ -39,8 +49,8 @@ class Cloud:
     self.folder = folder
 
   def calls(self):
-    """Kind and verb of each call."""
-    return [' '.join(call[2:4]) for call in self.argv()]
+    """Kind and verb of each call; of one to Compute Engine all words without options, but the name."""
+    return [' '.join(call[2:4] if call[1] == 'tpus' else words_of(call)) for call in self.argv()]
 
   def argv(self):
     return [json.loads(line) for line in (self.folder / 'calls').read_text().splitlines()]
@@ -48,4 +58,9 @@ class Cloud:
   def launch(self, *words, machine=None, restarts=3, secrets=('WANDB_API_KEY',), **env):
     run = command.Run(words, env, secrets, restarts)
     head = subprocess.run(['git', 'rev-parse', 'HEAD'], capture_output=True, text=True, check=True).stdout.strip()
-    return Launch(machine or machine_of(), run, head, poll=0.05)
+    return Launch(machine or machine_of(), run, head, str(self.folder / 'logs'), poll=0.05)
+
+
+def words_of(call):
+  words = [word for word in call[1:] if not word.startswith('--')]
+  return words[:1] if words[0] in ('ssh', 'scp') else words[:-1]

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-import pathlib
+from launch.remote.job import Host
 
-import pytest
-
-from launch import command
-from launch.tpu_vm.job import Launch
-from lmx.errors import InputError
-from tests.launch.tpu_vm.cloud import machine_of
-
-GOLDEN = pathlib.Path(__file__).parents[1] / 'golden'
 NASTY = ("it's", '"', '$(touch broken)', '`touch broken`', 'a\nb', ';', '&& touch broken', '{x}', '%s', ' --', '#', '')
 
 
@@ -22,7 +14,11 @@ def words_of(file):
 def test_run_installs_a_new_machine(cloud, capfd):
   launch = cloud.launch('exit', '0', *NASTY, NOTE="a $(b) '")
   assert launch.run_to_end() == 0
-  assert cloud.calls() == ['tpu-vm describe', 'tpu-vm create', 'tpu-vm describe', 'tpu-vm scp'] + ['tpu-vm ssh'] * 5
+  assert cloud.calls() == [
+    *['tpu-vm describe', 'tpu-vm create', 'tpu-vm describe', 'tpu-vm scp'],
+    *['tpu-vm ssh'] * 5,
+    *['tpu-vm scp'] * 2,
+  ]
   assert [words_of(cloud.folder / f'started-{i}-0') for i in range(2)] == [['exit', '0', *NASTY]] * 2
   assert not list(cloud.folder.rglob('broken'))
   out = capfd.readouterr().out.splitlines()
@@ -78,57 +74,27 @@ def test_broken_connection_is_made_again_and_no_line_lost_or_doubled(cloud, capf
 def test_restarted_launcher_resumes_the_run(cloud, capfd):
   (cloud.folder / 'hosts').write_text('1')
   first = cloud.launch('count')
-  first.wait_until_ready()
-  first.install()
-  first.start(1)
+  hosts = first.machines.wait_until_ready(first)
+  assert hosts == [Host('tpu')]
+  first.install(hosts)
+  first.start(hosts)
   second = cloud.launch('count')
   assert second.run_to_end() == 0
   assert [path.name for path in cloud.folder.glob('started-*')] == ['started-0-0']
   assert 'line 20' in capfd.readouterr().out
 
 
-def test_queued_resource_is_awaited_and_suspended_one_requested_again(cloud):
-  (cloud.folder / 'queued').write_text('SUSPENDED')
-  assert cloud.launch('exit', '0', machine=machine_of(queued=True, spot=True)).run_to_end() == 0
-  calls = [call for call in cloud.calls() if call not in ('tpu-vm describe', 'tpu-vm ssh', 'tpu-vm scp')]
-  assert calls[:4] == [
-    'queued-resources describe',
-    'queued-resources delete',
-    'queued-resources create',
-    'queued-resources describe',
-  ]
-  assert 'tpu-vm create' not in calls
+def test_logs_of_all_hosts_are_kept_before_a_restart(cloud, capfd):
+  launch = cloud.launch('again')
+  assert launch.run_to_end() == 0
+  for number in range(2):
+    lines = (launch.logs / f'host-{number:03d}.log').read_text().splitlines()
+    assert [line.partition(' secret')[0] for line in lines] == [f'worker {number} start {start}' for start in (0, 1)]
+  assert f'the logs of the hosts are in {launch.logs}\n' in capfd.readouterr().err
 
 
-def test_queued_resource_that_failed_is_an_error(cloud):
-  (cloud.folder / 'queued').write_text('FAILED')
-  with pytest.raises(InputError, match='Google refused a v5litepod-16 in us-central1-a'):
-    cloud.launch('exit', '0', machine=machine_of(queued=True)).run_to_end()
-
-
-def test_other_machine_with_the_same_name_is_not_used(cloud):
-  (cloud.folder / 'vm').write_text('READY')
-  with pytest.raises(InputError, match='exists with accelerator v5litepod-16'):
-    cloud.launch('exit', '0', machine=machine_of(accelerator='v6e-8')).run_to_end()
-
-
-def test_cache_on_a_bucket_matches_the_hosts_too(capsys, monkeypatch):
-  monkeypatch.setenv('PATH', '/nowhere')
-  for value, passed in (('gs://bucket/jax', True), ('/cache/jax', False), ('redis://:word@host', False)):
-    monkeypatch.setenv('JAX_COMPILATION_CACHE_DIR', value)
-    dry_run(False)
-    assert (f'export JAX_COMPILATION_CACHE_DIR={value}' in capsys.readouterr().out) == passed
-
-
-def dry_run(queued, **more):
-  run = command.Run(('train', '--config=a.py', "--workdir=gs://b/it's"), {'NOTE': 'a b'}, dry_run=True, **more)
-  machine = machine_of(queued=queued, spot=True, project='lab')
-  assert Launch(machine, run, '0123456789abcdef').run_to_end() == 0
-
-
-@pytest.mark.parametrize('name, more', [('tpu_vm.txt', {}), ('tpu_vm_queued.txt', {'secrets': ('WANDB_API_KEY',)})])
-def test_dry_run(name, more, capsys, monkeypatch):
-  monkeypatch.setenv('PATH', '/nowhere')
-  monkeypatch.setenv('WANDB_API_KEY', 'hidden-value')
-  dry_run('queued' in name, **more)
-  assert capsys.readouterr().out == (GOLDEN / name).read_text()
+def test_hosts_whose_logs_are_lost_are_named(cloud, capfd):
+  launch = cloud.launch('preempted')
+  assert launch.run_to_end() == 0
+  assert f'the logs of the hosts are in {launch.logs}, but not of 0, 1\n' in capfd.readouterr().err
+  assert 'start 1' in (launch.logs / 'host-001.log').read_text()  # of the machine after it

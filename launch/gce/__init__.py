@@ -1,0 +1,1 @@
+"""Launcher of TPU instances of Compute Engine: `python -m launch.gce`."""
