@@ -1,4 +1,4 @@
-"""Number of cores, life and peak memory of a process, and its heap on a CPU.
+"""Number of cores, life, time and peak memory of a process, and its heap on a CPU.
 
 XLA allocates the arrays of each step with the C library. By default glibc returns large blocks to the system as soon
 as they are freed, and the page faults of the next step take a fifth of the time of a small step. With one heap that is
@@ -47,6 +47,16 @@ def peak_memory(process: int) -> int | None:
       return next((1024 * int(line.split()[1]) for line in file if line.startswith('VmHWM:')), None)
   except OSError:
     return None
+
+
+def cpu_seconds(process: int) -> float:
+  """Return the time of cores that a process has used so far, in seconds; 0 where the system does not tell."""
+  try:
+    with open(f'/proc/{process}/stat', encoding='ascii', errors='replace') as file:
+      used = file.read().rpartition(')')[2].split()[11:13]  # utime and stime; the name before may have spaces
+    return sum(map(int, used)) / os.sysconf('SC_CLK_TCK')
+  except (OSError, ValueError):
+    return 0.0
 
 
 def is_alive(pid: int) -> bool:

@@ -286,7 +286,8 @@ class Session:
       return True
     started = time.monotonic() - self.progress.seconds
     data = self.run.data
-    with pipeline.prefetch(self.batches, self.done, self.total_steps, self.rows, data.prefetch, data.workers) as stream:
+    ahead = (data.prefetch, data.workers, data.processes)
+    with pipeline.prefetch(self.batches, self.done, self.total_steps, self.rows, *ahead) as stream:
       for index, batch in stream:
         with logger.compiling(index + 1, batch):
           self.state, self.model_state, metrics = self.train_step(

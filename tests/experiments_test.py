@@ -1281,6 +1281,8 @@ DATA_CHANGES: dict = {
   'shuffle': ({'batching': 'windows'}, False),
   'prefetch': None,
   'workers': None,
+  'processes': None,  # tests/data/worker_processes_test.py
+  'row_parts': ({'batching': 'windows'}, True),
 }
 
 

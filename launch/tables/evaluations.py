@@ -27,7 +27,10 @@ _REPORTED = {  # metrics of commands that evaluate no objective
 }
 _SPLITS = {'ngrams': 'valid,test', 'context': 'valid', 'evaluate': 'test'}  # without --split
 _EVERY = ('', 'all')  # split of a command that reads none
-_UNPREPARED = ('batching', 'batch_size', 'eval_batch_size', 'length', 'eval_length', 'shuffle', 'prefetch', 'workers')
+_UNPREPARED = (
+  *('batching', 'batch_size', 'eval_batch_size', 'length', 'eval_length', 'shuffle', 'row_parts'),
+  *('prefetch', 'workers', 'processes'),
+)
 _PATHS = ('cache_dir', 'manual_dir', 'check_sizes')
 _TRAINING_DATA = re.compile(r'--config\.(.*\.)?data\.manual_dir')
 _FIRST = re.compile(r'[A-Za-z0-9]{2}[A-Za-z0-9-]*')

@@ -33,6 +33,7 @@ _FREE = (
   'data.cache_dir',
   'data.prefetch',
   'data.workers',
+  'data.processes',
   'name',
   'seed',
   'optim.accumulate',

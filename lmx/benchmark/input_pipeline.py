@@ -1,14 +1,16 @@
 """Tokens per second that one of several hosts builds, compared with the training step's rate (`lmx bench --data`).
 
-The batches are the training loop's: a host's rows, prefetched by `data.workers` threads (Grain), with masks,
-permutations, packing and padding. Nothing consumes them here, so a round ends when the last one is built.
-`tokens_per_core_second` counts the processor time of all threads and does not depend on other programs. Copies to the
-devices are not measured. Tokens are positions, padding included.
+The batches are the training loop's: a host's rows, prefetched by `data.workers` threads or `data.processes` processes
+(Grain), with masks, permutations, packing and padding. Nothing consumes them here, so they are taken as fast as they
+are built. `tokens_per_core_second` counts the processor time of all threads and processes and does not depend on other
+programs. Copies to the devices are not measured. Tokens are positions, padding included.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import multiprocessing
 import statistics
 import time
 from collections.abc import Mapping
@@ -84,16 +86,17 @@ def measure(subject: Subject, *, steps: int, warmup: int, rounds: int) -> dict[s
     warmup: batches before, not timed.
     rounds: number of rounds; rates are medians and quartiles over them.
   """
-  data, done = subject.data, 0
+  data = subject.data
   timed: list[tuple[float, float, int]] = []  # seconds, seconds of cores and tokens of each round
-  for round_, count in enumerate([warmup, *[steps] * rounds]):
-    began, began_core, built = time.perf_counter(), time.process_time(), 0
-    with pipeline.prefetch(subject.batches, done, done + count, subject.rows, data.prefetch, data.workers) as stream:
-      for _, batch in stream:
-        built += count_positions(batch, subject.batches.length)
-    if round_:
-      timed.append((time.perf_counter() - began, time.process_time() - began_core, built))
-    done += count
+  warmup = max(warmup, data.processes)  # which first start
+  stop, ahead = warmup + steps * rounds, (data.prefetch, data.workers, data.processes)
+  with pipeline.prefetch(subject.batches, 0, stop, subject.rows, *ahead) as stream:
+    for _ in range(warmup):
+      next(stream)
+    for _ in range(rounds):
+      began, began_core = time.perf_counter(), _core_seconds()
+      built = sum(count_positions(batch, subject.batches.length) for _, batch in itertools.islice(stream, steps))
+      timed.append((time.perf_counter() - began, _core_seconds() - began_core, built))
   walls, cores, tokens = zip(*timed, strict=True)
   rates = [n / wall for n, wall in zip(tokens, walls, strict=True)]
   quarters = statistics.quantiles(rates, n=4) if rounds > 1 else rates * 3
@@ -109,6 +112,7 @@ def measure(subject: Subject, *, steps: int, warmup: int, rounds: int) -> dict[s
     'steps': steps,
     'rounds': rounds,
     'workers': data.workers,
+    'processes': data.processes,
     'prefetch': data.prefetch,
     'cores': host.cores(),
     'batch_seconds': statistics.median(walls) / steps,
@@ -117,6 +121,12 @@ def measure(subject: Subject, *, steps: int, warmup: int, rounds: int) -> dict[s
     'quartile_3': quarters[2],
     'tokens_per_core_second': statistics.median(n / core for n, core in zip(tokens, cores, strict=True)),
   }
+
+
+def _core_seconds() -> float:
+  """Return the time of cores of this process and its worker processes."""
+  workers = (process.pid for process in multiprocessing.active_children())
+  return time.process_time() + sum(host.cpu_seconds(pid) for pid in workers if pid is not None)
 
 
 def count_positions(batch: Mapping[str, np.ndarray], length: int) -> int:
@@ -166,6 +176,11 @@ def compare(metrics: Mapping[str, Any], seconds: float, source: str) -> dict[str
   }
 
 
+def _builders(metrics: Mapping[str, Any]) -> str:
+  threads = f'{metrics["workers"]} threads (data.workers)'
+  return f'{metrics["processes"]} processes (data.processes) of {threads}' if metrics['processes'] else threads
+
+
 def format_lines(metrics: Mapping[str, Any]) -> list[str]:
   """Return the metrics as lines for a reader."""
   rates = '{:,.0f} ({:,.0f} to {:,.0f})'.format(
@@ -174,7 +189,7 @@ def format_lines(metrics: Mapping[str, Any]) -> list[str]:
   unit = metrics['unit']
   rows = [
     ('data', metrics['data']),
-    ('threads', f'{metrics["workers"]} (data.workers), {metrics["prefetch"]} batches ahead, {metrics["cores"]} cores'),
+    ('built by', f'{_builders(metrics)}, {metrics["prefetch"]} batches ahead, {metrics["cores"]} cores'),
     ('a batch', f'{metrics["batch_tokens"]:,.0f} {unit} in {1000 * metrics["batch_seconds"]:,.1f} ms'),
     (f'{unit} a second', f'{rates}, median and quartiles of {metrics["rounds"]} rounds of {metrics["steps"]} batches'),
     (f'{unit} a core second', f'{metrics["tokens_per_core_second"]:,.0f}'),

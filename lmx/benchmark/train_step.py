@@ -204,7 +204,8 @@ def subject_from_config(path: str, overrides: list[str]) -> Subject:
   def steps(k: int) -> tuple[list[Step], float]:
     nonlocal done
     timed = []
-    with pipeline.prefetch(batches, done, done + k, session.rows, data.prefetch, data.workers) as stream:
+    ahead = (data.prefetch, data.workers, data.processes)
+    with pipeline.prefetch(batches, done, done + k, session.rows, *ahead) as stream:
       start = time.perf_counter()
       for _, batch in stream:
         args = session.state, session.model_state, engine.put_batch(batch), session.train_key

@@ -78,7 +78,8 @@ class Training:
     data, done = session.run.data, session.done
     start = time.perf_counter()
     last: Any = None
-    with pipeline.prefetch(session.batches, done, done + count, session.rows, data.prefetch, data.workers) as stream:
+    ahead = (data.prefetch, data.workers, data.processes)
+    with pipeline.prefetch(session.batches, done, done + count, session.rows, *ahead) as stream:
       for _, batch in stream:
         session.state, session.model_state, metrics = session.train_step(
           session.state, session.model_state, session.engine.put_batch(batch), session.train_key

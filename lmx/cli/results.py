@@ -41,6 +41,7 @@ FREE = (
   'data.vectors',
   'data.prefetch',
   'data.workers',
+  'data.processes',
 )
 MAX_DIFFERENCES = 6  # shown for a row; the rest are counted
 

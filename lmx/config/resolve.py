@@ -53,6 +53,7 @@ _FREE = (
   'data.cache_dir',
   'data.prefetch',
   'data.workers',
+  'data.processes',
 )
 
 

@@ -251,6 +251,7 @@ _LATER: dict[str, Any] = {
   'data.batching.rows_per_bucket': 0,
   'data.batching.truncation': 'released',
   'data.column': 'text',
+  'data.row_parts': False,
   'data.split_names': 'words',
   'data.target_vocab_size': 0,
   'data.vocabularies': 'shared',

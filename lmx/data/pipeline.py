@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from lmx import documents, ranges
-from lmx.data import batching, document_reader, labels, sources, transforms
+from lmx.data import batching, document_reader, labels, sources, transforms, worker_processes
 from lmx.data import corpus as corpora
 from lmx.data.batching.base import Batches
 from lmx.data.corpus import Corpus
@@ -32,6 +32,7 @@ from lmx.data.tokenizers import word_characters
 from lmx.errors import InputError, InputWarning, check_choice, check_least, check_range, nearest
 
 EVAL_SEED = 0  # of the masks and pairs of an evaluation, equal for all runs so that they are comparable
+_ENDED = re.compile(r'Worker process was terminated unexpectedly with exit code (.+?)\.')  # by Grain
 _ROW = re.compile(r'(?:(.+):)?\w+-([0-9]+)\.0')  # of the first text: file of the user, split, line
 SPELLED = ('words', 'bpe', 'word_bpe', 'gpt_bpe', 'wordpiece', 'unigram')  # tokenizers whose tokens have characters
 LABELLED_BY_USERS = ('table_files', 'text_files')
@@ -67,7 +68,12 @@ class Config(corpora.Config):
     eval_length: the same in evaluation; 0 is length.
     shuffle: randomise an epoch's order and block boundaries; else keep the data's order. 'streams' are never shuffled.
     prefetch: number of prefetched batches; 0 builds them on demand.
-    workers: number of threads that build them.
+    workers: number of threads that build them, in each process.
+    processes: number of worker processes that build them; 0 builds them in the threads of the training process. The
+      batches are the same. Python code holds the lock of its process, so more threads do not speed it up.
+    row_parts: in training, row b of every batch reads only the examples of the b-th of batch_size equal parts of the
+      split, in a random order. A host then reads only its rows' part of the tokens; any number of hosts gets the same
+      batches. False: any row may read any example.
   """
 
   batching: Any = 'streams'
@@ -83,6 +89,8 @@ class Config(corpora.Config):
   shuffle: bool = True
   prefetch: int = 8
   workers: int = 1
+  processes: int = 0
+  row_parts: bool = False
 
   def __post_init__(self) -> None:
     object.__setattr__(self, 'batching', batching.config(self.batching))
@@ -98,6 +106,7 @@ class Config(corpora.Config):
       train_documents=0,
       prefetch=0,
       workers=0,
+      processes=0,
     )
     for name in ('batch_size', 'eval_batch_size', 'length', 'eval_length'):
       check_range(f'data.{name}', getattr(self, name), 0, _LARGEST)
@@ -369,6 +378,8 @@ def batches(cfg: Config, corpus: Corpus, split: str, seed: int, *, train: bool) 
   if getattr(cfg.batching, 'rows_per_bucket', 0):
     cfg = _with_few_buckets(cfg, corpus, split, train=train)
   split_batches: Batches = module.build(cfg, corpus, split, seed, train=train)
+  if cfg.row_parts and train:
+    split_batches = split_batches.with_row_parts()
   if not cfg.characters or module.CHARACTERS == 'must':
     return split_batches
   with_characters: Any = word_characters.WithCharacters(
@@ -405,25 +416,31 @@ def describe(batches: Batches) -> dict[str, Any]:
 
 
 class Prefetch:
-  """Iterator over (step, batch), prefetched by threads of Grain; also a context manager.
+  """Iterator over (step, batch), prefetched by threads or processes of Grain; also a context manager.
 
-  An error in a thread is raised here at its step, and ends the iteration.
+  An error in one of them is raised here at its step, and ends the iteration.
 
   Attributes:
     wait_seconds: total time for which `next` waited for batches.
   """
 
-  def __init__(self, batches: Batches, start: int, stop: int, rows: slice, buffer: int, workers: int):
+  def __init__(
+    self, batches: Batches, start: int, stop: int, rows: slice, buffer: int, workers: int, processes: int = 0
+  ):
     self.wait_seconds = 0.0
     self._busy, self._closed = 0, False
     self._idle = threading.Condition()
-    self._batches, self._rows = batches, rows
+    self._build = worker_processes.Builder(batches, rows)
     import grain  # imports JAX, which reading a config does not need
 
-    steps = grain.MapDataset.range(start, max(start, stop)).map(self._make)
-    options = grain.ReadOptions(num_threads=workers, prefetch_buffer_size=buffer if workers else 0)
-    self._iterator = iter(steps.to_iter_dataset(options)) if stop > start else iter(())
-    if stop > start and buffer and workers:
+    ahead = -(-buffer // max(processes, 1)) if workers else 0
+    options = grain.ReadOptions(num_threads=workers, prefetch_buffer_size=ahead)
+    steps = grain.MapDataset.range(start, max(start, stop)).map(self._build if processes else self._make)
+    dataset = steps.to_iter_dataset(options)
+    if processes:
+      dataset = worker_processes.prefetch(dataset, processes, ahead)
+    self._iterator = iter(dataset) if stop > start else iter(())
+    if stop > start and (ahead or processes):
       self._iterator.start_prefetch()
 
   def _make(self, step: int) -> tuple[int, dict[str, np.ndarray]]:
@@ -432,7 +449,7 @@ class Prefetch:
         return step, {}
       self._busy += 1
     try:
-      return step, self._batches(step, self._rows)
+      return self._build(step)
     finally:
       with self._idle:
         self._busy -= 1
@@ -447,14 +464,18 @@ class Prefetch:
     began = time.perf_counter()
     try:
       return next(self._iterator)
-    except BaseException:
+    except BaseException as error:
       self.close()
+      if code := isinstance(error, RuntimeError) and _ENDED.search(str(error)):
+        raise InputError(
+          f'data.processes: a process that builds batches ended with exit code {code[1]}; if memory is full, set fewer'
+        ) from None
       raise
     finally:
       self.wait_seconds += time.perf_counter() - began
 
   def close(self) -> None:
-    """Stop the threads and wait until none is building a batch."""
+    """Stop the threads or processes and wait until none is building a batch."""
     with self._idle:
       self._closed = True
     if hasattr(self._iterator, 'close'):
@@ -470,7 +491,13 @@ class Prefetch:
 
 
 def prefetch(
-  batches: Batches, start: int, stop: int, rows: slice = slice(None), buffer: int = 8, workers: int = 1
+  batches: Batches,
+  start: int,
+  stop: int,
+  rows: slice = slice(None),
+  buffer: int = 8,
+  workers: int = 1,
+  processes: int = 0,
 ) -> Prefetch:
   """Return an iterator over (step, batch) for the steps from `start` up to, not including, `stop`.
 
@@ -480,6 +507,7 @@ def prefetch(
     stop: step after the last.
     rows: this host's rows of the global batch.
     buffer: number of batches built ahead; 0 builds each on demand.
-    workers: number of threads; 0 builds each batch on demand.
+    workers: number of threads, of each process if there are any; 0 builds each batch on demand.
+    processes: number of worker processes; 0 builds the batches in this one.
   """
-  return Prefetch(batches, start, stop, rows, buffer, workers)
+  return Prefetch(batches, start, stop, rows, buffer, workers, processes)

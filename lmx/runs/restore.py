@@ -145,7 +145,7 @@ def _replace_sections(saved: Mapping[str, Any], replacement: Mapping[str, Any], 
   ):  # fields determined by the data come from the head's run
     settled = {name: saved['objective'][name] for name in ('classes', 'labels') if name in saved['objective']}
     replaced['objective'] = {**replaced['objective'], **settled}
-  here = {name: saved['data'][name] for name in ('cache_dir', 'prefetch', 'workers')}
+  here = {name: saved['data'][name] for name in ('cache_dir', 'prefetch', 'workers', 'processes')}
   if not pipeline.has_texts(replacement['data']['dataset']):
     return {**saved, **replaced, 'data': {**replacement['data'], **here}}
   own = here | {name: saved['data'][name] for name in ('tokenizer', 'lower_case')}

@@ -287,3 +287,27 @@ def test_text_files_become_batches(tmp_path):
   cfg = dataclasses.replace(cfg, batching={'name': 'pairs', 'whole_word': True})
   whole = pipeline.batches(cfg, read, 'valid', 0, train=False)
   assert whole(0)['weights_BP'].sum() > 0
+
+
+@pytest.mark.parametrize('kind', ['windows', 'packed', 'pairs'])
+def test_rows_read_their_own_part_of_the_split(kind):
+  batches, other = make(kind, row_parts=True), make(kind)
+  size, steps = batches.batch_size, batches.steps
+  epochs = np.array([[batches(step)['index_B'] for step in range(e * steps, (e + 1) * steps)] for e in range(3)])
+  for epoch in epochs:
+    first = epoch[:, 0].min()
+    assert 0 <= first <= batches.examples - steps * size
+    np.testing.assert_array_equal(np.sort(epoch, axis=0), first + np.arange(steps)[:, None] + steps * np.arange(size))
+  assert (epochs[0] != epochs[1]).any() and (np.diff(epochs[0], axis=0) != 1).any()
+  assert len({tuple(row - row.min()) for row in epochs[0].T}) == size  # each row has its own order
+  padded, half = batches.pad_rows(4)(2), batches(2, slice(3, 6))
+  equal({key: x[:size] for key, x in padded.items()}, batches(2))
+  equal(half, {key: x[3:] for key, x in batches(2).items()})
+  assert any((batches(step)['index_B'] != other(step)['index_B']).any() for step in range(steps))
+
+
+@pytest.mark.parametrize('kind', ['streams', 'translation', 'documents'])
+def test_row_parts_are_refused_for_other_orders(kind):
+  with pytest.raises(InputError, match='data.row_parts: got True'):
+    make(kind, row_parts=True)
+  make(kind, 'valid', row_parts=True, train=False)

@@ -58,6 +58,7 @@ class Batches(abc.ABC):
   packable = False
   protocol: tuple[str, ...] = ()
   _multiple = 1
+  _row_parts = False
   examples: int
   tokens_per_epoch: int
 
@@ -89,9 +90,14 @@ class Batches(abc.ABC):
     if self._shuffle:
       import grain  # imports JAX, which reading a config does not need
 
-      key = self._epoch_seed('shuffle', epoch)
-      shuffled = (grain.experimental.index_shuffle(int(i), self.examples - 1, key, _SHUFFLE_ROUNDS) for i in example_B)
-      example_B = np.fromiter(shuffled, np.int64, len(example_B))
+      key, shuffle = self._epoch_seed('shuffle', epoch), grain.experimental.index_shuffle
+      if self._row_parts:
+        row_B, first = example_B - local * self.batch_size, key % (self.examples - self.steps * self.batch_size + 1)
+        within = (shuffle(local, self.steps - 1, (key + int(row)) % 2**32, _SHUFFLE_ROUNDS) for row in row_B)
+        example_B = first + row_B * self.steps + np.fromiter(within, np.int64, len(row_B))
+      else:
+        shuffled = (shuffle(int(i), self.examples - 1, key, _SHUFFLE_ROUNDS) for i in example_B)
+        example_B = np.fromiter(shuffled, np.int64, len(example_B))
     batch = self._make(epoch, example_B, live_B)
     batch['index_B'] = np.where(live_B, example_B, -1).astype(np.int32)
     return batch
@@ -101,6 +107,21 @@ class Batches(abc.ABC):
     padded = copy.copy(self)
     padded._multiple = multiple
     return padded
+
+  def with_row_parts(self) -> Batches:
+    """Return these batches with rows that each read their own part of the split; see `data.row_parts`.
+
+    Raises:
+      InputError: the order is not a shuffle of single examples.
+    """
+    if not self._shuffle or type(self).__call__ is not Batches.__call__:
+      raise InputError(
+        f'data.row_parts: got True with {type(self).__name__} batches, which are not shuffled example by example; '
+        'expected data.shuffle=True with a data.batching such as windows, packed, pairs or permutations; omit it'
+      )
+    divided = copy.copy(self)
+    divided._row_parts = True
+    return divided
 
   @property
   def split(self) -> str:
