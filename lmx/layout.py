@@ -28,6 +28,11 @@ def layer_name(i: int) -> str:
   return f'layer_{i:02d}'
 
 
+def stack_name(first: int, last: int) -> str:
+  """Return the name of layers `first` to `last`, stored or computed as one."""
+  return f'layers_{first:02d}_{last:02d}'
+
+
 def depth(path: tuple[str, ...], n_layers: int) -> int:
   """Return the layer number of a parameter: 0 in 'embed' and 'bias', i + 1 in layer i, N + 1 anywhere else."""
   if path[0] in ('embed', 'bias'):
@@ -42,27 +47,52 @@ def stack_range(name: str) -> range:
   return range(int(match[1]), int(match[2]) + 1) if match else range(0)
 
 
+class Separate(list[Any]):
+  """Sequence of the parameters of layers that are stored one by one, from layer `first`."""
+
+  def __init__(self, params: Mapping[str, Any], indices: Sequence[int]):
+    super().__init__(params[layer_name(i)] for i in indices)
+    self.first = indices[0] if indices else 0
+
+
 @dataclasses.dataclass(frozen=True)
 class Stacked(Sequence[Any]):
-  """Sequence of the parameters of layers that are stored as one tree of arrays with a leading axis."""
+  """Sequence of the parameters of layers that are stored as one tree of arrays with a leading axis.
+
+  Attributes:
+    tree: the tree.
+    first: number of the first layer.
+  """
 
   tree: Any
+  first: int = 0
 
   def __len__(self) -> int:
     return len(jax.tree.leaves(self.tree)[0])
 
   def __getitem__(self, i: Any) -> Any:
     part = jax.tree.map(lambda x: x[i], self.tree)
-    return Stacked(part) if isinstance(i, slice) else part
+    return Stacked(part, self.first + range(len(self))[i][0]) if isinstance(i, slice) else part
 
 
 def layers(params: Mapping[str, Any], indices: Sequence[int]) -> Sequence[Any]:
   """Return the parameters of consecutive layers of a model, stored one by one or stacked."""
   if not indices or layer_name(indices[0]) in params:
-    return [params[layer_name(i)] for i in indices]
+    return Separate(params, indices)
   name, stored = next((name, stack_range(name)) for name in params if indices[0] in stack_range(name))
-  whole, start = Stacked(params[name]), indices[0] - stored[0]
+  whole, start = Stacked(params[name], stored[0]), indices[0] - stored[0]
   return whole if len(indices) == len(stored) else whole[start : start + len(indices)]
+
+
+def run(function: Callable[..., Any], params: Mapping[str, Any], i: int, *inputs: Any, **named: Any) -> Any:
+  """Return function(parameters of layer i, *inputs, **named), whose operations have the layer's name in a profile."""
+  return jax.named_scope(layer_name(i))(function)(params[layer_name(i)], *inputs, **named)
+
+
+def scope(layers: Sequence[Any], i: int | None = None) -> Any:
+  """Return the `jax.named_scope` of the i-th of some layers, from `layers`; of all of them if i is None."""
+  first = getattr(layers, 'first', 0)
+  return jax.named_scope(stack_name(first, first + len(layers) - 1) if i is None else layer_name(first + i))
 
 
 def resize(x: Any, rows: int) -> Any:
@@ -139,7 +169,7 @@ class Layout:
     start = 0
     for i, layer in enumerate(layers):
       if i + 1 == len(layers) or _shapes(layers[i + 1]) != _shapes(layer):
-        result[f'layers_{start:02d}_{i:02d}'] = jax.tree.map(join, *layers[start : i + 1])
+        result[stack_name(start, i)] = jax.tree.map(join, *layers[start : i + 1])
         start = i + 1
     return result
 

@@ -238,7 +238,8 @@ def training_loss(
   Raises:
     InputError: the model has penalties, but the objective returns no features for them.
   """
-  out: Output = objective.loss(objective_cfg, model, model_cfg, params, batch, model_state, key, **more)
+  loss = jax.named_scope(objective.name)(objective.loss)
+  out: Output = loss(objective_cfg, model, model_cfg, params, batch, model_state, key, **more)
   model_batch = objective.model_batch(objective_cfg, batch)
   weights = model.penalty_weights(model_cfg, model_batch)
   if not weights:
@@ -412,6 +413,7 @@ def _truncate(
   return jax.lax.switch(jnp.searchsorted(jnp.asarray(steps), longest), [branch(length) for length in steps], batch)
 
 
+@jax.named_scope('optimizer')
 def _update(
   state: TrainState,
   grads: Params,

@@ -13,6 +13,8 @@ import pkgutil
 from collections.abc import Callable
 from typing import Any
 
+import jax
+
 from lmx import ops, types
 from lmx.errors import check_choice
 from lmx.ops.operation import Operation
@@ -20,10 +22,13 @@ from lmx.ops.operation import Operation
 
 @functools.cache
 def find(operation: Operation) -> Callable[..., Any]:
-  """Return the implementation of an operation: the function of its name in the kernel file of its file's name."""
+  """Return the implementation of an operation: the function of its name in the kernel file of its file's name.
+
+  Its operations have this name in a profile.
+  """
   equation = operation.equation
   implementation: Callable[..., Any] = getattr(kernel(equation.__module__.rpartition('.')[2]), equation.__name__)
-  return implementation
+  return jax.named_scope(equation.__name__)(implementation)
 
 
 @functools.cache

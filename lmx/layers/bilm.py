@@ -120,7 +120,8 @@ def _run(
     block = jax.checkpoint(block, static_argnums=(4,))
   outputs, carries = [x_BTP], []
   for i, k in enumerate(split(key, sizes.layers)):
-    x_TBP, carry = block(params[layout.layer_name(i)][direction], x_TBP, state[i][direction], k, i > 0)
+    layer = jax.named_scope(layout.layer_name(i))(block)
+    x_TBP, carry = layer(params[layout.layer_name(i)][direction], x_TBP, state[i][direction], k, i > 0)
     outputs.append(x_TBP.swapaxes(0, 1))
     carries.append(carry)
   return outputs, carries

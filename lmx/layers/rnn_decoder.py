@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lmx import layout
 from lmx.errors import check_choice, check_least, check_share
 from lmx.layers import rnn_attention, rnn_cell, rnn_translation
 from lmx.layers.rnn_cell import Dot
@@ -168,7 +169,8 @@ def _body(
     if i:
       h_BD = dropout(layers[i - 1][0], cfg.dropout_hidden, now.get(f'between_{i}'))
       x_BG = dot(f'input_{i}', h_BD) + shared[f'bias_{i}'][None]
-    layers[i] = rnn_cell.cell_step(cfg.cell, dot, f'recurrent_{i}', x_BG, carry_in)
+    cell = jax.named_scope(layout.layer_name(cfg.encoder_layers + i))(rnn_cell.cell_step)
+    layers[i] = cell(cfg.cell, dot, f'recurrent_{i}', x_BG, carry_in)
   new = {'layers': layers}
   y['state'] = layers[-1][0]
   if not cfg.attends_before:

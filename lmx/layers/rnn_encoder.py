@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from lmx.layers import rnn_cell
 from lmx.layers.reversal import reversal
+from lmx.layout import scope
 from lmx.ops.dropout import dropout
 from lmx.ops.rnn import Carry
 from lmx.types import Array, Params
@@ -48,7 +49,7 @@ def encode(
 
   Args:
     cell: one of rnn_cell.CELLS.
-    layers: parameters of each layer, {'forward': ...} or {'forward': ..., 'backward': ...}.
+    layers: parameters of each layer, from `layout.layers`: {'forward': ...} or {'forward': ..., 'backward': ...}.
     x_BSE: embeddings.
     valid_BS: bool; padding is on the right.
     keys: PRNG keys of the dropout of each layer's output.
@@ -66,12 +67,13 @@ def encode(
   x_SBH = x_BSE.swapaxes(0, 1)
   x_SBH = reorder(x_SBH, index_SB) if reverse else x_SBH
   ends: list[Ends] = []
-  for layer, key in zip(layers, keys, strict=True):
+  for i, (layer, key) in enumerate(zip(layers, keys, strict=True)):
     outputs, end = [], {}
     for direction, params in sorted(layer.items(), reverse=True):  # forward first
       back = direction == 'backward'
       inputs_SBH = reorder(x_SBH, index_SB) if back else x_SBH
-      y_SBD, end[direction] = rnn_cell.layer(cell, params, inputs_SBH, zeros, valid_SB, dtype=dtype, backend=backend)
+      run = scope(layers, i)(rnn_cell.layer)
+      y_SBD, end[direction] = run(cell, params, inputs_SBH, zeros, valid_SB, dtype=dtype, backend=backend)
       outputs.append(reorder(y_SBD, index_SB) if back else y_SBD)
     x_SBH = dropout(jnp.concatenate(outputs, axis=-1), rate, key)
     ends.append(end)

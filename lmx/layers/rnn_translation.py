@@ -242,7 +242,7 @@ def encode(cfg: Config, params: Params, batch: Batch, key: Array | None) -> tupl
   valid_BS = batch.get('source_valid_BS', jnp.ones(source_BS.shape, bool))
   embed_key, *keys = split(key, cfg.encoder_layers + 1)
   x_BSE = dropout(embedding.lookup(table(params, 'source'), source_BS, cfg.dtype), cfg.dropout_embedding, embed_key)
-  layers = [params[layout.layer_name(i)] for i in range(cfg.encoder_layers)]
+  layers = layout.layers(params, range(cfg.encoder_layers))
   values_BSH, ends = rnn_encoder.encode(
     cfg.cell,
     layers,

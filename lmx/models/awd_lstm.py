@@ -225,7 +225,7 @@ def apply(
   x_TBD = word_dropout(x_TBD, tokens_TB, cfg.V, cfg.dropout_embedding, word_key)
   x_TBD = locked_dropout(x_TBD, cfg.dropout_input, input_key, 0)
 
-  def block(i: int, params: Params, x_TBD: Array, carry: Any, weight_key: Any) -> Any:
+  def block(params: Params, x_TBD: Array, carry: Any, weight_key: Any, i: int) -> Any:
     if cfg.cell == 'qrnn':
       params = {**params, 'input': dropout(params['input'], cfg.dropout_weight, weight_key)}
       return qrnn(params, x_TBD, carry, valid_TB, window=_window(i), dtype=cfg.dtype)
@@ -233,9 +233,9 @@ def apply(
     return recurrent.layer('lstm', params, x_TBD, carry, valid_TB, dtype=cfg.dtype, backend=cfg.backend)
 
   if cfg.remat:
-    block = jax.checkpoint(block, static_argnums=0)
+    block = jax.checkpoint(block, static_argnums=4)
   for i in range(cfg.N):
-    x_TBD, carry = block(i, params[layout.layer_name(i)], x_TBD, state[i], keys[2 * i])
+    x_TBD, carry = layout.run(block, params, i, x_TBD, state[i], keys[2 * i], i)
     layers.append(x_TBD)
     carries.append(carry)
     if i < cfg.N - 1:

@@ -94,7 +94,7 @@ def apply(
   hidden = [x_BTD]
   for i, k in enumerate(keys):
     hidden.append(
-      bidirectional.layer(params[layout.layer_name(i)], x_BTD, valid_BT, dtype=cfg.dtype, backend=cfg.backend)
+      layout.run(bidirectional.layer, params, i, x_BTD, valid_BT, dtype=cfg.dtype, backend=cfg.backend)
     )
     x_BTD = dropout(hidden[-1], cfg.dropout, k)
   x_BTD = word_input.concatenate(x_BTD, vectors, 'output')

@@ -135,11 +135,11 @@ def encode(
     x_BTD = vectors['input']
   hidden = [dropout(x_BTD, cfg.dropout, input_key)]
   for i in range(cfg.N):
-    hidden.append(_bilstm(cfg, params[layout.layer_name(i)], hidden[-1], valid_BT))
+    hidden.append(layout.run(_bilstm, params, i, cfg, hidden[-1], valid_BT))
   return hidden, vectors
 
 
-def _bilstm(cfg: Config, params: Params, x_BTD: Array, valid_BT: Array) -> Array:
+def _bilstm(params: Params, cfg: Config, x_BTD: Array, valid_BT: Array) -> Array:
   return bidirectional.layer(params, x_BTD, valid_BT, dtype=cfg.dtype, backend=cfg.backend)
 
 
@@ -178,7 +178,7 @@ def apply(
       x_BTD = jnp.concatenate([x_BTD, text_alignment.context(x_BTD, texts[other][0][-1], valid[other])], -1)
     x_BTD = dropout(word_input.concatenate(x_BTD, vectors, 'output'), cfg.dropout, keys[cfg.texts + i])
     if cfg.attention:
-      x_BTD = dropout(_bilstm(cfg, params['modeling'], x_BTD, valid[i]), cfg.dropout, keys[2 * cfg.texts + i])
+      x_BTD = dropout(_bilstm(params['modeling'], cfg, x_BTD, valid[i]), cfg.dropout, keys[2 * cfg.texts + i])
     outputs.append(x_BTD)
   pooled = [pooling.pool('max', x_BTD, valid_BT) for x_BTD, valid_BT in zip(outputs, valid, strict=True)]
   pooled_BD = compare(*pooled) if cfg.texts == 2 else pooled[0]

@@ -190,7 +190,7 @@ def apply(
   for i in range(cfg.N):
     x_BTD, cache, _ = transformer.stack(
       _block(cfg, i),
-      [params[layout.layer_name(i)]],
+      layout.layers(params, [i]),
       x_BTD,
       AttentionMask(query_position_BT=position_BT),
       caches=[state['layers'][i]] if state else None,

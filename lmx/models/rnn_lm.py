@@ -185,7 +185,7 @@ def apply(
     block = jax.checkpoint(block)
   layers, carries = [x_TBD], []
   for i in range(cfg.N):
-    x_TBD, carry = block(params[layout.layer_name(i)], x_TBD, state[i], keys[i])
+    x_TBD, carry = layout.run(block, params, i, x_TBD, state[i], keys[i])
     layers.append(x_TBD)
     carries.append(carry)
   last_BTD = dropout(x_TBD, cfg.dropout, keys[-1]).swapaxes(0, 1)

@@ -115,9 +115,8 @@ def apply(
   index_BT1 = reversal(valid_BT)[..., None]
   for i, layer_key in enumerate(keys):
     x_BTD = hidden[-1] if i % 2 == 0 else jnp.take_along_axis(hidden[-1], index_BT1, axis=1)
-    x_TBD = highway_lstm.layer(
-      params[layout.layer_name(i)], x_BTD.swapaxes(0, 1), valid_BT.T, cfg.dropout, layer_key, dtype=cfg.dtype
-    )
+    inputs = x_BTD.swapaxes(0, 1), valid_BT.T, cfg.dropout, layer_key
+    x_TBD = layout.run(highway_lstm.layer, params, i, *inputs, dtype=cfg.dtype)
     x_BTD = x_TBD.swapaxes(0, 1)
     hidden.append(x_BTD if i % 2 == 0 else jnp.take_along_axis(x_BTD, index_BT1, axis=1))
   x_BTD = word_input.concatenate(hidden[-1], vectors, 'output')

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from lmx import placement
-from lmx.layout import Stacked
+from lmx.layout import Stacked, scope
 from lmx.ops import rematerialisation
 from lmx.types import Array, Params, is_recording_attention
 
@@ -49,7 +49,7 @@ def loop(
   Args:
     layer: function of a layer.
     x: input of the first layer.
-    layers: parameters of each layer.
+    layers: parameters of each layer, from `layout.layers`, which also names the layers in a profile.
     inputs: tuple of the other inputs of each layer, such as its cache and key.
     scan: compile one layer, which is faster to compile. Parameters and inputs then have equal shapes; they are copied
       unless they are stacked.
@@ -63,10 +63,10 @@ def loop(
   if scan:
     stack = lambda trees: jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
     params = layers.tree if isinstance(layers, Stacked) else stack(layers)
-    x, ys = jax.lax.scan(layer, x, (params, *stack(inputs)))
+    x, ys = jax.lax.scan(scope(layers)(layer), x, (params, *stack(inputs)))
     return x, [jax.tree.map(lambda leaf, i=i: leaf[i], ys) for i in range(len(inputs))]
   outputs = []
-  for params, more in zip(layers, inputs, strict=True):
-    x, y = layer(x, (params, *more))
+  for i, (params, more) in enumerate(zip(layers, inputs, strict=True)):
+    x, y = scope(layers, i)(layer)(x, (params, *more))
     outputs.append(y)
   return x, outputs
