@@ -44,9 +44,8 @@ def train(name: str, dtype: str, length: int, params: Any = None) -> tuple[list[
   import jax
   import numpy as np
 
-  from lmx.benchmark import flops
   from lmx.benchmark.task import build_model, build_task
-  from lmx.engine import precision, sharding, sparse_step, state, step
+  from lmx.engine import flops, precision, sharding, sparse_step, state, step
   from lmx.optim import build
 
   large = getattr(build_model(f'{name}:tiny')[1], 'V', 0) > VOCABULARY

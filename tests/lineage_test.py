@@ -8,9 +8,9 @@ from experiments.lineage import systems
 from experiments.tables import Run
 from launch.tables import operations
 from lmx import objectives
-from lmx.benchmark import flops
 from lmx.cli import describe
 from lmx.config import resolve
+from lmx.engine import flops
 from lmx.models import registry
 
 

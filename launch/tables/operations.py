@@ -138,8 +138,8 @@ def _of_measurements() -> Iterator[tuple[Run, dict[str, Run]]]:
 def count(settings: Mapping[str, Any]) -> Count:
   """Return the counts of a training, by JAX."""
   from lmx import cast, objectives
-  from lmx.benchmark import flops
   from lmx.cli import describe
+  from lmx.engine import flops
   from lmx.models import registry
 
   tree: dict[str, Any] = {'model': {}, 'objective': {}, 'data': {}}

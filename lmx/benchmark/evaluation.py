@@ -124,7 +124,7 @@ def _reuse(task: Any, rows: int, segment: int) -> Callable[[], Any]:
   """Return a function that predicts the next segment of every row, with the memory of the previous call."""
   import jax
 
-  from lmx.benchmark import flops
+  from lmx.engine import flops
 
   params = jax.jit(task.init)(jax.random.key(0))
   batch = flops.random_batch(task, rows, segment)
@@ -149,7 +149,7 @@ def _slide(task: Any, rows: int, length: int) -> Callable[[], Any]:
   """Return a function that predicts one token of every row from a window of `length`."""
   import jax
 
-  from lmx.benchmark import flops
+  from lmx.engine import flops
   from lmx.evaluation import context_length
 
   params = jax.jit(task.init)(jax.random.key(0))

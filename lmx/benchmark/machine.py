@@ -9,7 +9,6 @@ PyTorch reuses its output array.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 
 from lmx import host
@@ -54,17 +53,9 @@ def _median(values: list[float]) -> float:
 
 def _xla(name: str) -> Callable[[], float]:
   """Return a function that does it once and returns the seconds."""
-  import jax
-  import jax.numpy as jnp
+  from lmx.engine import peaks
 
   size = PRESETS[name]
-  is_product = name == 'product'
-  function = jax.jit((lambda x: x @ x) if is_product else (lambda x: x + 1.0))
-  x = jnp.full((size, size) if is_product else size, 0.5, jnp.float32)
-
-  def run() -> float:
-    start = time.perf_counter()
-    jax.block_until_ready(function(x))
-    return time.perf_counter() - start
-
-  return run
+  if name == 'product':
+    return peaks.timed(lambda x: x @ x, (size, size))
+  return peaks.timed(lambda x: x + 1.0, (size,))

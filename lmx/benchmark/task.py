@@ -69,7 +69,7 @@ def build_task(text: str, changes: Iterable[str] = ()) -> tuple[Any, str]:
   module, cfg, name = build_model(text, changes)
 
   from lmx import objectives
-  from lmx.benchmark import flops
+  from lmx.engine import flops
 
   return flops.Task(module, cfg, *objectives.default(module, _LABELS)), name
 

@@ -112,7 +112,7 @@ class Programs:
 
   def compile(self, train_state: Any, rows: Any, batch: Any, key: Any) -> Any:
     """Return the program for a batch of these shapes; the other arguments always have the same."""
-    from lmx.benchmark import flops
+    from lmx.engine import flops
 
     shapes = tuple((name, array.shape) for name, array in batch.items())
     if shapes not in self._compiled:
@@ -128,8 +128,7 @@ def subject_from_preset(name: str, preset: Preset) -> Subject:
   """Return the step of a preset for the first device, on random tokens."""
   import jax
 
-  from lmx.benchmark import flops
-  from lmx.engine import precision, sharding, sparse_step, state, step
+  from lmx.engine import flops, precision, sharding, sparse_step, state, step
   from lmx.optim import build
 
   changes, parallel = split_changes(preset.changes)
@@ -173,10 +172,9 @@ def subject_from_config(path: str, overrides: list[str]) -> Subject:
   import jax
 
   from lmx import train
-  from lmx.benchmark import flops
   from lmx.config import resolve
   from lmx.data import pipeline
-  from lmx.engine import step
+  from lmx.engine import flops, step
   from lmx.runs import training
 
   loaded = resolve.load(path, overrides)
@@ -282,7 +280,7 @@ def compute_metrics(subject: Subject, steps: list[Step], waited: float) -> dict[
   """Return the metrics of one subject, rates as medians over steps; None where the device does not report one."""
   import jax
 
-  from lmx.benchmark import flops
+  from lmx.engine import flops, peaks
   from lmx.reporting import run_log
 
   spread = _spread([step.seconds for step in steps])
@@ -292,7 +290,7 @@ def compute_metrics(subject: Subject, steps: list[Step], waited: float) -> dict[
   forward = {(n, T): count(n, T) * flops.flops_per_token(task, n, T, training=False) for n, T in shapes}
   tokens = statistics.median(sum(count(n, T) for n, T in step.parts) / step.seconds for step in steps)
   rate = statistics.median(3 * sum(forward[part] for part in step.parts) / step.seconds for step in steps)
-  peak = flops.peak_flops(jax.devices()[0].device_kind, subject.task.cfg.dtype)
+  peak = peaks.run_peak(subject.task.cfg.dtype, subject.devices)
   stats = jax.local_devices()[0].memory_stats() or {}
   return {
     'name': subject.name,
@@ -312,7 +310,7 @@ def compute_metrics(subject: Subject, steps: list[Step], waited: float) -> dict[
     'peak_process_bytes': host.process_peak(),
     'waiting_share': waited / sum(step.seconds for step in steps),
     'flops_per_second': rate,
-    'mfu': rate / (peak * subject.devices) if peak else None,
+    'mfu': rate / peak if peak else None,
     'device': run_log.device(),
     'versions': run_log.versions(),
   }

@@ -96,7 +96,7 @@ def _run(workdir: str) -> Any:
 def _build_task_of_run(run: Any) -> Any:
   """Return (flops.Task, label of the model) of a run."""
   from lmx import objectives
-  from lmx.benchmark import flops
+  from lmx.engine import flops
   from lmx.models import registry
 
   task = flops.Task(registry.get(run.model_name), run.model, objectives.get(run.objective_name), run.objective)
@@ -110,7 +110,7 @@ def _training(run: Any, task: Any, workdir: str) -> dict[str, Any]:
   """
 
   from lmx import records
-  from lmx.benchmark import flops
+  from lmx.engine import flops
 
   folder = storage.path('--workdir', workdir, storage.FOLDER)
   updates = records.read_results(folder).get('steps', run.train.steps)
@@ -131,7 +131,7 @@ def _rows(run: Any) -> int:
 
 def table(task: Any, *, collapse: bool) -> list[str]:
   """Return lines of the parameters, a group for each layer; `collapse` shows consecutive equal layers once."""
-  from lmx.benchmark import flops
+  from lmx.engine import flops
 
   shapes = task.shapes()
   groups: list[tuple[str, list[Row]]] = []
@@ -175,7 +175,7 @@ def _split_number(name: str) -> tuple[str, int | None]:
 
 def costs(task: Any, batch: int, length: int) -> list[str]:
   """Return lines of the operations per token, or pixel, and the memory of a batch."""
-  from lmx.benchmark import flops
+  from lmx.engine import flops
 
   forward = flops.flops_per_token(task, batch, length, training=False)
   training = flops.flops_per_token(task, batch, length, training=True)
@@ -222,7 +222,7 @@ def totals(task: Any) -> list[str]:
 
 def counts(task: Any) -> tuple[dict[str, int], int]:
   """Return (parameters of each head, and running statistics; parameters of the model without these)."""
-  from lmx.benchmark import flops
+  from lmx.engine import flops
 
   shapes, names = task.shapes(), task.model.STATISTICS
   rows = _leaves(shapes['model'])
@@ -236,7 +236,7 @@ def counts(task: Any) -> tuple[dict[str, int], int]:
 
 def embeddings(task: Any) -> int:
   """Return the parameters of tables with a row for each token or position, the output layer's included."""
-  from lmx.benchmark import flops
+  from lmx.engine import flops
 
   names = {*task.model.VOCABULARY, *task.model.POSITIONS}
   rows = flops.rows(task.shapes()['model'])
@@ -245,6 +245,6 @@ def embeddings(task: Any) -> int:
 
 def _leaves(model: Any) -> list[tuple[str, str, int]]:
   """Return (first name, last name, size) for each parameter."""
-  from lmx.benchmark import flops
+  from lmx.engine import flops
 
   return [(path.split('/')[0], path.rsplit('/', 1)[-1], number) for path, _, number in flops.rows(model)]

@@ -14,7 +14,7 @@ PASSES = {'': 1, '_bwd': 2}  # of an LSTM layer
 def operations(text: str, operands: Sequence[Sequence[int]]) -> int:
   """Return a custom call's operations, 2 per multiply-add; 0 unless it is a cuBLAS product or cuDNN attention or LSTM.
 
-  Attention counts all scores regardless of the mask, as in `lmx.benchmark.flops`.
+  Attention counts all scores regardless of the mask, as in `lmx.engine.flops`.
 
   Args:
     text: its instruction, starting with the result type.

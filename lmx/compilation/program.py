@@ -9,11 +9,10 @@ from typing import Any
 import jax
 
 from lmx import objectives
-from lmx.benchmark import flops
 from lmx.config import deferred, resolve, schema
 from lmx.data import pipeline
 from lmx.data.batching.base import round_up
-from lmx.engine import sharding
+from lmx.engine import flops, sharding
 from lmx.errors import InputError
 from lmx.models import registry
 from lmx.runs import training

@@ -93,9 +93,7 @@ def apply(
   x_BTD = word_input.concatenate(x_BTD, vectors, 'input')
   hidden = [x_BTD]
   for i, k in enumerate(keys):
-    hidden.append(
-      layout.run(bidirectional.layer, params, i, x_BTD, valid_BT, dtype=cfg.dtype, backend=cfg.backend)
-    )
+    hidden.append(layout.run(bidirectional.layer, params, i, x_BTD, valid_BT, dtype=cfg.dtype, backend=cfg.backend))
     x_BTD = dropout(hidden[-1], cfg.dropout, k)
   x_BTD = word_input.concatenate(x_BTD, vectors, 'output')
   return Features(x_BTD, layers=tuple(hidden) if all_layers else None), state

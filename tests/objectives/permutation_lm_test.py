@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lmx import objectives
-from lmx.benchmark import flops
+from lmx.engine import flops
 from lmx.models import registry
 from tests import drawn
 

@@ -29,41 +29,6 @@ from lmx import placement
 from lmx.engine import devices
 from lmx.types import Model, Objective, Params
 
-# Dense peak of one device in FLOP/s, by a substring of the lower-case `device_kind`: bfloat16, float32.
-# NVIDIA data sheets (without sparsity; SXM where there are several; float32 as TF32) and Google
-# Cloud's TPU pages. The first match applies, so longer names come first.
-PEAKS = {
-  'h200': (989e12, 494e12),
-  'gh200': (989e12, 494e12),
-  'h100 pcie': (756e12, 378e12),
-  'h100 nvl': (835e12, 417e12),
-  'h100': (989e12, 494e12),
-  'b200': (2250e12, 1125e12),
-  'a100': (312e12, 156e12),
-  'a10g': (70e12, 35e12),
-  'l40s': (362e12, 183e12),
-  'l4': (121e12, 60e12),
-  'v100': (125e12, 15.7e12),  # float16
-  't4': (65e12, 8.1e12),  # float16
-  'tpu7x': (2307e12 / 2, None),  # JAX has one device per core
-  'tpu v6': (918e12, None),
-  'tpu v5p': (459e12, None),
-  'tpu v5 lite': (197e12, None),
-  'tpu v5e': (197e12, None),
-  'tpu v5': (459e12, None),
-  'tpu v4': (275e12, None),
-  'tpu v3': (61.5e12, None),  # JAX has one device per core: half a chip's 123
-  'tpu v2': (22.5e12, None),  # half a chip's 45
-}
-
-
-def peak_flops(device_kind: str, dtype: str = 'bfloat16') -> float | None:
-  """Return the dense peak in FLOP/s of one device, None if unknown (CPUs)."""
-  for name, (half, single) in PEAKS.items():
-    if name in device_kind.lower():
-      return single if dtype == 'float32' else half
-  return None
-
 
 def flops(function: Callable, *args: Any, **kwargs: Any) -> int:
   """Count the operations of `function(*args, **kwargs)`; arguments may be arrays or

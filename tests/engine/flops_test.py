@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 from lmx import host, objectives
-from lmx.benchmark import flops
+from lmx.engine import flops, peaks
 from lmx.models import registry
 from lmx.objectives import causal_lm
 from lmx.types import Model, Objective, Output
@@ -174,7 +174,7 @@ def test_random_batches_fit_the_loss():
   ],
 )
 def test_peak_flops_by_device(kind, peak):
-  assert flops.peak_flops(kind) == peak
+  assert peaks.peak_flops(kind) == peak
 
 
 def test_planned_memory_covers_arguments():
