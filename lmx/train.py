@@ -25,7 +25,7 @@ from lmx.checkpoint import manager, orbax_format
 from lmx.config import resolve as config_lib
 from lmx.config import run_files, schema
 from lmx.data import labels, pipeline
-from lmx.engine import distributed, sharding
+from lmx.engine import distributed, flops, peaks, sharding
 from lmx.errors import NonFiniteLoss
 from lmx.evaluation import evaluate, parts, report, samples
 from lmx.interrupts import Stop
@@ -33,7 +33,7 @@ from lmx.metrics import metric
 from lmx.models import registry
 from lmx.optim import averaging, build
 from lmx.redaction import redact
-from lmx.reporting import run_log, trackers
+from lmx.reporting import run_log, trackers, utilisation
 from lmx.runs import init, restore, start, training, work_directory
 from lmx.runs.init import init_params
 from lmx.runs.progress import Progress
@@ -122,6 +122,7 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
         unit=session.batches.unit,
         primary=jax.process_index() == 0,
         settings=settings,
+        meter=session.meter(),
       ) as logger,
       trackers.Trackers(run.log, logger, workdir.name, settings, session.config_hash) as session.trackers,
     ):
@@ -170,6 +171,9 @@ class Session:
     plan = training.plan(run, corpus, engine.row_shards)
     self.batches, self.microbatches, self.total_steps = plan.batches, plan.microbatches, plan.total_steps
     self.notes, self.words = plan.notes, plan.words
+    dealing = engine.row_shards // jax.process_count() if run.parallel.mode == 'pmap' else 1
+    self.step_parts = functools.partial(training.step_parts, plan, dealing)
+    self.task = flops.Task(self.model, run.model, self.objective, run.objective)
     self.rows = engine.process_rows(self.batches.padded_rows)
     self.validation = pipeline.batches(run.data, corpus, 'valid', pipeline.EVAL_SEED, train=False)
     self.progress, self.done = Progress(), 0
@@ -197,6 +201,16 @@ class Session:
     self.state = self.engine.build(built.create, self.init_key)
     rows = batches.padded_rows
     self.model_state = self.engine.build_rows(lambda: self.model.init_state(run.model, rows), rows)
+
+  def meter(self) -> utilisation.Meter:
+    """Return the counter of the training's utilisation."""
+    mesh, dtype = self.engine.mesh, self.run.model.dtype
+    return utilisation.Meter(
+      self.step_parts,
+      functools.partial(flops.part_flops, self.task),
+      functools.partial(peaks.run_peak, dtype, mesh.size),
+      peaks.count_chips(mesh.devices.flat),
+    )
 
   @functools.cached_property
   def run_id(self) -> str:

@@ -174,7 +174,6 @@ def subject_from_config(path: str, overrides: list[str]) -> Subject:
   from lmx import train
   from lmx.config import resolve
   from lmx.data import pipeline
-  from lmx.engine import flops, step
   from lmx.runs import training
 
   loaded = resolve.load(path, overrides)
@@ -184,20 +183,8 @@ def subject_from_config(path: str, overrides: list[str]) -> Subject:
   engine = training.make_engine(settled)
   session = train.Session(settled, corpus, engine, None, '')
   data, batches = settled.data, session.batches
-  processes = jax.process_count()
-  dealing = engine.row_shards // processes if settled.parallel.mode == 'pmap' else 1
   done = 0
   programs = Programs(session.train_step)
-
-  def parts_of(batch: Any) -> tuple[tuple[int, int], ...]:
-    parts: tuple[tuple[int, int], ...] = ((batches.batch_size // processes, batches.length),)
-    if batches.lengths:
-      parts = step.microbatch_shapes(batch, session.microbatches, batches.lengths, dealing)
-    elif 'packed_PT' in batch or 'tokens_BT' in batch:
-      parts = (batch['packed_PT' if 'packed_PT' in batch else 'tokens_BT'].shape,)
-    parts = tuple((rows * processes, length) for rows, length in parts)  # `batch` is this process's
-    padded = batches.padded_rows > batches.batch_size  # padding rows do not count as work
-    return tuple((batches.batch_size if padded and rows == batches.padded_rows else rows, n) for rows, n in parts)
 
   def steps(k: int) -> tuple[list[Step], float]:
     nonlocal done
@@ -212,15 +199,22 @@ def subject_from_config(path: str, overrides: list[str]) -> Subject:
         start += programs.seconds - compiled
         session.state, session.model_state, metrics = program(*args)
         jax.block_until_ready(metrics['loss'])
-        timed.append(Step(time.perf_counter() - start, parts_of(batch)))
+        timed.append(Step(time.perf_counter() - start, session.step_parts(batch)))
         start = time.perf_counter()
     done += k
     return timed, stream.wait_seconds
 
-  task = flops.Task(session.model, settled.model, session.objective, settled.objective)
   optim = settled.optim
   return Subject(
-    path, task, batches.batch_size, batches.length, optim.optimizer, optim.clip_norm, engine.mesh.size, programs, steps
+    path,
+    session.task,
+    batches.batch_size,
+    batches.length,
+    optim.optimizer,
+    optim.clip_norm,
+    engine.mesh.size,
+    programs,
+    steps,
   )
 
 
@@ -287,9 +281,9 @@ def compute_metrics(subject: Subject, steps: list[Step], waited: float) -> dict[
   shapes = sorted({part for step in steps for part in step.parts}, key=lambda shape: shape[1])
   task = subject.task
   count = lambda n, T: n * task.positions(T)
-  forward = {(n, T): count(n, T) * flops.flops_per_token(task, n, T, training=False) for n, T in shapes}
+  work = {part: flops.part_flops(task, part) for part in shapes}
   tokens = statistics.median(sum(count(n, T) for n, T in step.parts) / step.seconds for step in steps)
-  rate = statistics.median(3 * sum(forward[part] for part in step.parts) / step.seconds for step in steps)
+  rate = statistics.median(sum(work[part] for part in step.parts) / step.seconds for step in steps)
   peak = peaks.run_peak(subject.task.cfg.dtype, subject.devices)
   stats = jax.local_devices()[0].memory_stats() or {}
   return {

@@ -192,6 +192,12 @@ def flops_per_token(task: Task, batch: int, length: int, training: bool) -> floa
   return loss_flops(task, task.arguments(batch, length)[1], training) / (batch * task.positions(length))
 
 
+def part_flops(task: Task, part: tuple[int, int]) -> float:
+  """Return the model FLOPs of a training step's (rows, tokens of a row): three times the loss's."""
+  rows, length = part
+  return 3 * rows * task.positions(length) * flops_per_token(task, rows, length, training=False)
+
+
 def loss_flops(task: Task, batch: Mapping[str, Any], training: bool) -> int:
   """Return the operations of a batch's loss from its shapes; see `flops_per_token`."""
   return operations(traced_loss(task, batch, training))

@@ -352,10 +352,14 @@ def _valid(batch: Batch) -> list[Array]:
   return [batch[key] for key in ('valid_BT', 'valid_BGT', 'valid_BS', 'source_valid_BS') if key in batch]
 
 
-def _lengths(batch: Batch) -> Array:
-  """Return the length of each row up to its last token, (B,); the maximum over its sequences if it has several."""
-  ends = [jnp.where(valid, jnp.arange(1, valid.shape[-1] + 1), 0) for valid in _valid(batch)]
-  return functools.reduce(jnp.maximum, [jnp.max(x, axis=tuple(range(1, x.ndim))) for x in ends])
+def _lengths(batch: Batch, arrays: Any = jnp) -> Array:
+  """Return the length of each row up to its last token, (B,); the maximum over its sequences if it has several.
+
+  `arrays` is the module that computes, NumPy on the host.
+  """
+  ends = [arrays.where(valid, arrays.arange(1, valid.shape[-1] + 1), 0) for valid in _valid(batch)]
+  longest: Array = functools.reduce(arrays.maximum, [arrays.max(x, axis=tuple(range(1, x.ndim))) for x in ends])
+  return longest
 
 
 def _by_length(batch: Batch, k: int) -> Batch:
@@ -373,7 +377,7 @@ def microbatch_shapes(batch: Batch, k: int, lengths: Sequence[int], devices: int
     lengths: see `make_train_step`.
     devices: number of devices that assign their own rows, as under `pmap`.
   """
-  longest_K = np.sort(np.asarray(_lengths(batch)).reshape(devices, -1)).reshape(devices, k, -1).max(axis=(0, 2))
+  longest_K = np.sort(np.asarray(_lengths(batch, np)).reshape(devices, -1)).reshape(devices, k, -1).max(axis=(0, 2))
   rows = len(_valid(batch)[0]) // k
   return tuple((rows, next(length for length in _truncation_lengths(batch, lengths) if length >= n)) for n in longest_K)
 

@@ -34,7 +34,7 @@ from lmx import host, records, storage
 from lmx.errors import InputWarning, explain, writing
 from lmx.records import Record, read_metrics
 from lmx.redaction import redact
-from lmx.reporting import loss_curve, tensorboard, waiting
+from lmx.reporting import loss_curve, tensorboard, utilisation, waiting
 
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
 _FILES = {  # files of a finished run
@@ -165,6 +165,7 @@ class Logger:
     every_seconds: float = 10.0,
     terminal: bool | None = None,
     settings: Mapping[str, Any] = types.MappingProxyType({}),
+    meter: utilisation.Meter | None = None,
   ) -> None:
     """Open the files and drop the records after `start_step`.
 
@@ -179,6 +180,7 @@ class Logger:
       every_seconds: minimum seconds between plain lines, without a progress bar.
       terminal: draw a progress bar; None draws one if standard error is a terminal.
       settings: settings of the run by 'section.key', for TensorBoard.
+      meter: counter of the utilisation, None for none.
     """
     self.mirror = storage.Mirror(workdir, ('metrics.jsonl', 'samples.txt') if primary else ())
     self.workdir, self.path = self.mirror.local, str(workdir).rstrip('/')
@@ -188,7 +190,7 @@ class Logger:
     # (step, time, seconds waited) from which the next rate is measured
     self._rate_start: tuple[int, float, float] | None = None
     self._opened, self._printed = time.monotonic(), -math.inf
-    self._step, self._closed, self._settings = start_step, False, settings
+    self._step, self._closed, self._settings, self._meter = start_step, False, settings, meter
     self._compiled: set[Any] = set()  # shapes of batches
     self._validated = ''  # the loss of the last validation
     if not primary:
@@ -250,10 +252,45 @@ class Logger:
       return
     now = time.monotonic()
     self._write_pending()
-    if self._rate_start is None:
-      self._rate_start = (step, now, wait_seconds)  # after the first step, which compiles
+    if self._rate_start is None:  # after the first step, which compiles
+      self._begin_interval(step, now, wait_seconds)
+    elif self._meter:
+      self._meter.step(now)
+      self._count_work(metrics)
     self._pending, self._step = (step, now, wait_seconds, metrics), step
     self._bar.update(step - self._bar.n)
+
+  def _begin_interval(self, step: int, now: float, waited: float) -> None:
+    """Measure the next rates from here."""
+    self._rate_start = (step, now, waited)
+    if self._meter:
+      self._meter.restart()
+
+  def _skip_to(self, step: int) -> None:
+    """Measure the next rates from now, after `step` steps, and do not time the step that waits for this."""
+    if self._rate_start is not None:
+      self._begin_interval(step, time.monotonic(), self._rate_start[2])
+    if self._meter:
+      self._meter.pause()
+
+  def _count_work(self, metrics: Mapping[str, Any]) -> None:
+    """Count operations from now on, if it is time; rates exclude the time that this takes."""
+    began = time.monotonic()
+    if self._meter and self._meter.is_due(began - self._opened):
+      jax.block_until_ready(dict(metrics))
+      with self._paused():
+        self._meter.count()
+
+  @contextlib.contextmanager
+  def _paused(self) -> Iterator[None]:
+    """Exclude a block from the rates, and the step from the times of steps."""
+    began = time.monotonic()
+    yield
+    if self._rate_start is not None:
+      step, last, waited = self._rate_start
+      self._rate_start = (step, last + time.monotonic() - began, waited)
+    if self._meter:
+      self._meter.pause()
 
   @contextlib.contextmanager
   def compiling(self, step: int, batch: Mapping[str, Any]) -> Iterator[None]:
@@ -263,25 +300,25 @@ class Logger:
       step: number of the update, from 1.
       batch: arrays by name.
     """
+    if self._meter and self.primary:
+      self._meter.read(batch)
     shapes = frozenset((name, tuple(x.shape)) for name, x in batch.items())
     if not self.primary or shapes in self._compiled:
       yield
       return
     self._compiled.add(shapes)
     show = None if self._bar.disable else lambda text: self._bar.set_description_str(text and f'{text}: ')
-    began = time.monotonic()
     text = f'compiling batches of {waiting.shape_text(batch)} (step {step} of {self.total_steps})'
-    with waiting.waiting(text, show):
+    with self._paused(), waiting.waiting(text, show):
       yield
-    if self._rate_start is not None:
-      last_step, last, waited = self._rate_start
-      self._rate_start = (last_step, last + time.monotonic() - began, waited)
 
   def flush(self) -> None:
     """Write all records to disk; wait until the last step given to `train` is computed."""
     if not self.primary:
       return
     self._write_pending()
+    if self._meter:
+      self._meter.pause()  # what follows, such as saving, is no step
     with writing(self._board.name):
       self._board.flush()
 
@@ -296,10 +333,11 @@ class Logger:
     values = _scalars(jax.device_get(dict(metrics)))
     last_step, last, last_waited = self._rate_start or (step, now, waited)
     if step > last_step and now > last:
-      values[f'{self.unit}_per_second'] = (step - last_step) * self.tokens_per_step / (now - last)
+      values[f'{self.unit}_per_second'] = rate = (step - last_step) * self.tokens_per_step / (now - last)
       values['wait_share'] = (waited - last_waited) / (now - last)
+      values |= self._meter.values(self.unit, rate, now - last) if self._meter else {}
     if record:
-      self._rate_start = (step, now, waited)
+      self._begin_interval(step, now, waited)
       self._write(step, 'train', values | {'seconds': self._earlier_seconds + now - self._opened})
     self._show_progress(step, values, now)
 
@@ -307,6 +345,7 @@ class Logger:
     """Update the progress bar, or print a plain line if the last one is at least `every_seconds` old."""
     rate = values.get(f'{self.unit}_per_second')  # None at a session's first step
     shown = f'{_count(rate)} {self.unit}/s' if rate else ''
+    shown += f', MFU {values["mfu"]:.1%}' if 'mfu' in values else ''
     after = (self.total_steps - step) * self.tokens_per_step / rate if rate else 0
     left = f'{waiting.duration(after)} left' if after else ''
     if not self._bar.disable:
@@ -337,8 +376,7 @@ class Logger:
     if not self.primary:
       return
     self._write_pending()
-    if self._rate_start is not None:
-      self._rate_start = (step, time.monotonic(), self._rate_start[2])
+    self._skip_to(step)
     metrics = _scalars(values)
     self._write(step, split, metrics | {'seconds': self.seconds()})
     self._validated = f'{split} {metrics["loss"]:.3f}' if 'loss' in metrics else ''
@@ -368,8 +406,7 @@ class Logger:
     """
     if self.primary:
       self._write_pending()
-      if self._rate_start is not None:
-        self._rate_start = (self._step, time.monotonic(), self._rate_start[2])
+      self._skip_to(self._step)
       step = self._step if step is None else step
       _replace(self.workdir / 'samples.txt', self._samples(step - 1) + f'=== step {step} ===\n{text.rstrip()}\n\n')
 
@@ -388,6 +425,7 @@ class Logger:
       self.flush()
       self.mirror.send()
       about = {'seconds': self.seconds(), 'versions': versions(), 'commit': commit(), 'device': device()}
+      about['utilisation'] = utilisation.summarize(read_metrics(self.workdir))
       self._add_results(values)
       _replace(self.workdir / 'results.json', json.dumps(to_json({**values, **about}), indent=2) + '\n')
 

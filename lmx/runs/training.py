@@ -115,6 +115,27 @@ def _shapes_note(batches: Batches) -> tuple[str, ...]:
   )
 
 
+def step_parts(plan: Plan, dealing: int, batch: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+  """Return (rows, positions of a row) of the parts that a step computes, over all processes and without padding rows.
+
+  Groups of similar length have their truncated length, packed rows that of their sequences.
+
+  Args:
+    plan: the updates of the run.
+    dealing: devices of this process that assign their own rows to groups, as under `pmap`.
+    batch: rows of this process, on the host.
+  """
+  batches, processes = plan.batches, jax.process_count()
+  parts: tuple[tuple[int, int], ...] = ((batches.batch_size // processes, batches.length),)
+  if batches.lengths:
+    parts = step.microbatch_shapes(batch, plan.microbatches, batches.lengths, dealing)
+  elif 'packed_PT' in batch or 'tokens_BT' in batch:
+    parts = (batch['packed_PT' if 'packed_PT' in batch else 'tokens_BT'].shape,)
+  parts = tuple((rows * processes, length) for rows, length in parts)
+  padded = batches.padded_rows > batches.batch_size  # padding rows do not count as work
+  return tuple((batches.batch_size if padded and rows == batches.padded_rows else rows, n) for rows, n in parts)
+
+
 def steps_of_words(amounts: Sequence[int], batches: Batches, words: int, total_steps: int) -> dict[int, int]:
   """Return {updates: training words} for each number of words in `checkpoint.at_words`, in ascending order.
 
