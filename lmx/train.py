@@ -209,7 +209,7 @@ class Session:
       self.step_parts,
       functools.partial(flops.part_flops, self.task),
       functools.partial(peaks.run_peak, dtype, mesh.size),
-      peaks.count_chips(mesh.devices.flat),
+      utilisation.count_chips(mesh.devices.flat),
     )
 
   @functools.cached_property

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -56,12 +55,6 @@ def run_peak(dtype: str, devices: int) -> float | None:
     return product_rate() * jax.process_count()
   peak = peak_flops(device.device_kind, dtype)
   return peak and peak * devices
-
-
-def count_chips(devices: Iterable[Any]) -> int:
-  """Return the number of chips of some devices: a TPU chip may have two; the CPUs of a process are one."""
-  place = lambda one: (getattr(one, 'slice_index', 0), *one.coords) if one.platform == 'tpu' else one.id
-  return len({one.process_index if one.platform == 'cpu' else place(one) for one in devices})
 
 
 @functools.cache

@@ -105,6 +105,12 @@ class Meter:
     return values
 
 
+def count_chips(devices: Iterable[Any]) -> int:
+  """Return the number of chips of some devices: a TPU chip may have two; the CPUs of a process are one."""
+  place = lambda one: (getattr(one, 'slice_index', 0), *one.coords) if one.platform == 'tpu' else one.id
+  return len({one.process_index if one.platform == 'cpu' else place(one) for one in devices})
+
+
 def peak_memory() -> int:
   """Return the peak bytes in use of a local device, the fullest; on a CPU this process's peak."""
   statistics_of = [device.memory_stats() or {} for device in jax.local_devices()]
