@@ -25,6 +25,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, TypeVar
 
+from lmx import storage
 from lmx.errors import InputError, explain, nearest
 
 _FORMATS = {'.gz': 'gzip', '.xz': 'xz', '.zst': 'zstd'}
@@ -113,7 +114,8 @@ def read_blocks(path: Any) -> Iterator[bytes]:
   kind = os.path.splitext(os.fspath(path))[1].lower()
   try:
     with contextlib.ExitStack() as stack:
-      file: IO[bytes] = stack.enter_context(path.open('rb') if hasattr(path, 'open') else open(path, 'rb'))
+      opened = path.open('rb') if hasattr(path, 'open') else storage.open_file(path)
+      file: IO[bytes] = stack.enter_context(opened)
       if kind in COMPRESSED:
         file = stack.enter_context(_decompressed(file, kind))
       while block := file.read(_BLOCK):

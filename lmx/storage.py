@@ -17,6 +17,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from typing import IO
 
 from etils import epath
 
@@ -24,6 +25,7 @@ from lmx import host
 from lmx.errors import InputError, explain
 
 FILE, FOLDER = 'file', 'folder'
+STAND_IN = 'LMX_BUCKETS'  # variable: a folder whose subfolders stand in for buckets, see lmx/stand_in_bucket.py
 HUB = 'hub:'  # prefix of published weights' names
 _ADDRESS = re.compile(rf'{HUB}|[A-Za-z][A-Za-z0-9+.-]+:/')  # matches a model name, or a scheme that lacks a slash
 _SURROGATE = re.compile('[\ud800-\udfff]')  # of a byte that is not UTF-8
@@ -93,10 +95,25 @@ def _check_bucket(field: str, value: str, scheme: str) -> None:
     raise InputError(f'{field}: got {value}; expected a local path or gs://BUCKET/PATH; copy the files to one of them')
   import fsspec  # takes time to import
 
+  if os.environ.get(STAND_IN):
+    if field == '--workdir':
+      raise InputError(
+        f'{field}: got {value} with {STAND_IN}, whose folders hold data only, because Orbax writes checkpoints to '
+        'Cloud Storage itself; expected a folder that all processes see'
+      )
+    use_stand_in()
   try:
     fsspec.get_filesystem_class('gcs')
   except ImportError:
     raise InputError(f'{field}: got {value}; expected the extra "gcs" for buckets; pip install ".[gcs]"') from None
+
+
+def use_stand_in() -> None:
+  """Let gs:// addresses of this process be folders, if LMX_BUCKETS is set."""
+  if os.environ.get(STAND_IN):
+    from lmx import stand_in_bucket
+
+    stand_in_bucket.register()
 
 
 def _check_length(field: str, value: str) -> None:
@@ -135,6 +152,25 @@ def _is_left(other: epath.Path, name: str) -> bool:
   if host.is_alive(pid) and pid != os.getpid():
     return False
   return bool(match['host']) or time.time() - other.stat().mtime > _DAY
+
+
+def open_file(path: str) -> IO[bytes]:
+  """Open a local file, or an object of a bucket in ranges, for reading."""
+  opened: IO[bytes] = epath.Path(path).open('rb') if is_remote(path) else open(path, 'rb')
+  return opened
+
+
+def size(path: str) -> int:
+  """Return the size of a local file or of an object of a bucket in bytes."""
+  return int(epath.Path(path).stat().length) if is_remote(path) else os.path.getsize(path)
+
+
+def checksum(path: str) -> str:
+  """Return the checksum that a bucket keeps of an object, such as 'crc32c:yZRlqg=='; '' if it keeps none."""
+  import fsspec
+
+  info = fsspec.filesystem('gcs').info(path)
+  return next((f'{name}:{info[name]}' for name in ('md5Hash', 'crc32c') if info.get(name)), '')
 
 
 class Mirror:

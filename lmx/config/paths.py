@@ -87,7 +87,7 @@ def write(workdir: Any, config: Mapping[str, Any], at: Any = None, *, only_exist
     at: where the directory will be; None for `workdir`.
     only_existing: omit paths missing in the current directory, which need not be where the run started.
   """
-  absolute = lambda text: os.path.abspath(storage.expand(text))
+  absolute = lambda text: text if storage.is_remote(text) else os.path.abspath(storage.expand(text))
   found = {
     key: {'given': value, 'absolute': ','.join(map(absolute, _split(key, value)))}
     for key, value in _values(config).items()

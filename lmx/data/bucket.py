@@ -1,8 +1,9 @@
 """Token caches in a bucket (`data.cache_dir=gs://...`): written once, read in ranges.
 
 A corpus is tokenized in the local cache and copied to the bucket, its manifest last. Elsewhere its small files are
-copied to the local cache, and its tokens are read from the bucket in blocks as batches need them, so a host needs
-neither disk nor memory for them. Hosts that tokenize one corpus exchange their chunks through it.
+copied to the local cache, and its tokens are read from the bucket in blocks as batches need them. A host keeps the
+blocks on its disk, so it reads each at most once: with contiguous streams, or `data.row_parts`, only those of its rows.
+On a full disk it keeps the latest blocks in memory. Hosts that tokenize one corpus exchange their chunks through it.
 """
 
 from __future__ import annotations
@@ -76,20 +77,26 @@ def copy(source: epath.Path, to: epath.Path) -> None:
 
 
 class Ids:
-  """Token ids of a file in a bucket, read like a 1-D array in blocks; the latest blocks stay in memory.
+  """Token ids of a file in a bucket, read like a 1-D array in blocks.
 
   Args:
     path: the file.
     dtype: type of the ids.
     size: bytes of the file.
+    local: file for the blocks that this host has read, which its processes share; next to it, `.blocks` has a byte
+      for each. '' keeps the latest blocks in memory.
   """
 
-  def __init__(self, path: epath.Path, dtype: np.dtype, size: int):
+  def __init__(self, path: epath.Path, dtype: np.dtype, size: int, local: str = ''):
     self._path, self.dtype, self.size = path, dtype, size // dtype.itemsize
     self.shape = (self.size,)
     self._each = _BLOCK // dtype.itemsize
     self._blocks: collections.OrderedDict[int, np.ndarray] = collections.OrderedDict()
     self._lock = threading.Lock()
+    self._held: _Held | None = None
+    if local and size:
+      with contextlib.suppress(OSError):
+        self._held = _Held(local, size)
 
   def __getitem__(self, index: Any) -> np.ndarray:
     if isinstance(index, slice):
@@ -119,14 +126,55 @@ class Ids:
       if number in self._blocks:
         self._blocks.move_to_end(number)
         return self._blocks[number]
-    try:
-      with self._path.open('rb') as file:
-        file.seek(number * _BLOCK)
-        block = np.frombuffer(file.read(_BLOCK), self.dtype)
-    except Exception as error:  # whatever the library of the bucket raises
-      raise InputError(f'{self._path}: cannot be read ({explain(error)}); check the address and your access') from None
+    content = self._held.get(number) if self._held else None
+    if content is None:
+      content = self._download(number)
+    block = np.frombuffer(content, self.dtype)
     with self._lock:
       self._blocks[number] = block
       while len(self._blocks) > _HELD:
         self._blocks.popitem(last=False)
     return block
+
+  def _download(self, number: int) -> bytes:
+    try:
+      with self._path.open('rb') as file:
+        file.seek(number * _BLOCK)
+        content: bytes = file.read(_BLOCK)
+    except Exception as error:  # whatever the library of the bucket raises
+      raise InputError(f'{self._path}: cannot be read ({explain(error)}); check the address and your access') from None
+    if self._held:
+      try:
+        self._held.put(number, content)
+      except OSError:  # the disk is full: memory has the latest blocks
+        self._held = None
+    return content
+
+
+class _Held:
+  """Blocks of an object in a sparse file of this host; a second file has a byte for each block that is there."""
+
+  def __init__(self, path: str, size: int):
+    self._paths, self._size = (path, f'{path}.blocks'), size
+    for name, length in zip(self._paths, (size, -(-size // _BLOCK)), strict=True):
+      with open(name, 'ab') as file:
+        if file.tell() < length:
+          file.truncate(length)
+
+  def get(self, number: int) -> bytes | None:
+    """Return a block, None if it is not there."""
+    content, there = self._paths
+    with open(there, 'rb') as file:
+      file.seek(number)
+      if file.read(1) != b'\1':
+        return None
+    with open(content, 'rb') as file:
+      file.seek(number * _BLOCK)
+      return file.read(_BLOCK)
+
+  def put(self, number: int, block: bytes) -> None:
+    """Write a block, then its byte. Raises OSError."""
+    for path, start, written in zip(self._paths, (number * _BLOCK, number), (block, b'\1'), strict=True):
+      with open(path, 'r+b') as file:
+        file.seek(start)
+        file.write(written)

@@ -109,8 +109,8 @@ def is_disk_error(error: BaseException) -> bool:
 
 def sha256(path: str) -> str:
   """Return the SHA-256 (hex) of a file's content."""
-  with open(path, 'rb') as file:
-    return hashlib.file_digest(file, 'sha256').hexdigest()
+  with storage.open_file(path) as file:
+    return hashlib.file_digest(file, 'sha256').hexdigest()  # type: ignore[arg-type]
 
 
 def _sweep(parent: str) -> None:

@@ -335,7 +335,7 @@ def _open(directory: str) -> Corpus:
       part: np.load(f'{stem}.{part}.npy', mmap_mode='r') if f'{name}.{part}.npy' in entries else None for part in _PARTS
     }
     sums = None if blocks is None else blocks[ids]
-    remote = bucket.Ids(bucket.path(at) / ids, dtype, entries[ids]['bytes']) if at else None
+    remote = bucket.Ids(bucket.path(at) / ids, dtype, entries[ids]['bytes'], f'{stem}.tokens.read') if at else None
     file: Any = token_file.TokenFile(f'{stem}.tokens', dtype, entries[ids], sums, tokenizer.id_bound, remote)
     splits[name] = Split(name, file, **arrays, counts=record['counts'])
   return Corpus(tokenizer, splits, manifest, manifest_hash(manifest), directory)

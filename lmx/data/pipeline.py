@@ -12,6 +12,7 @@ at step n prefetches from n, and a host reads its `rows` of the same global batc
 from __future__ import annotations
 
 import dataclasses
+import gc
 import itertools
 import os
 import re
@@ -430,7 +431,7 @@ class Prefetch:
     self.wait_seconds = 0.0
     self._busy, self._closed = 0, False
     self._idle = threading.Condition()
-    self._build = worker_processes.Builder(batches, rows)
+    self._build, self._from_processes = worker_processes.Builder(batches, rows), processes > 0
     import grain  # imports JAX, which reading a config does not need
 
     ahead = -(-buffer // max(processes, 1)) if workers else 0
@@ -463,7 +464,8 @@ class Prefetch:
       raise StopIteration
     began = time.perf_counter()
     try:
-      return next(self._iterator)
+      step, batch = next(self._iterator)
+      return step, worker_processes.own(batch) if self._from_processes else batch
     except BaseException as error:
       self.close()
       if code := isinstance(error, RuntimeError) and _ENDED.search(str(error)):
@@ -480,6 +482,9 @@ class Prefetch:
       self._closed = True
     if hasattr(self._iterator, 'close'):
       self._iterator.close()
+    if self._from_processes:
+      self._iterator = iter(())
+      gc.collect()  # frees the batches in shared memory, which Grain's iterator holds in a cycle
     with self._idle:
       self._idle.wait_for(lambda: not self._busy)
 

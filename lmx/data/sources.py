@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
-from lmx import documents, ranges
+from lmx import documents, ranges, storage
 from lmx.data import cache, text_files
 from lmx.data.builders import files, split_files
 from lmx.data.datasets import DATA_SETS, TFDS, DataSet
@@ -82,9 +82,10 @@ class Config:
   Attributes:
     dataset: name of the data set; 'generated' if the batching generates its rows ('algorithmic', 'scenes').
     manual_dir: directory with the data set's files, if it is not downloaded or embedded; for text_files also a file,
-      a glob, or several separated by commas. For segmentation_files see lmx/data/builders/segmentation.py.
+      a glob, or several separated by commas, each local or in a bucket (gs://...). For segmentation_files see
+      lmx/data/builders/segmentation.py.
     cache_dir: directory of prepared and tokenized data; '' is LMX_CACHE, or the user's cache directory. A gs:// address
-      keeps tokenized data in a bucket, from which its tokens are read.
+      keeps tokenized data in a bucket, from which its tokens are read; a host keeps the blocks that it has read.
     check_sizes: reject files whose checksum, or splits whose size, is not the published one.
     documents: document unit in the user's text files: 'blank_line' (also 'auto'), 'file' or 'line'.
     split_fraction: share of the user's training data held out for validation if no file is named for it, and the
@@ -130,6 +131,11 @@ class Config:
       )
     if self.column != 'text' and self.dataset != 'text_files':
       raise InputError(f'data.column: got "{self.column}" with data set {self.dataset}; it is a field of text_files')
+    if storage.is_remote(self.manual_dir) and self.dataset != 'text_files' and self.dataset not in TFDS:
+      raise InputError(
+        f'data.manual_dir: got {self.manual_dir} with data set {self.dataset}; expected a local folder, because only '
+        'text_files are read from a bucket; copy it: gcloud storage cp --recursive'
+      )
     if not 1 <= len(self.texts) <= 2:
       raise InputError(f'data.texts: got {len(self.texts)} columns; expected one or two')
     check_choice('data.split_names', self.split_names, split_files.NAMES)
@@ -624,7 +630,9 @@ def _silence_tfds() -> Iterator[Any]:
 
 
 def _digest(path: str) -> list[str]:
-  return [os.path.basename(path), cache.sha256(path)]
+  """Return name and digest of a file; an object is not read if its bucket keeps a checksum."""
+  kept = storage.checksum(path) if storage.is_remote(path) else ''
+  return [os.path.basename(path), kept or cache.sha256(path)]
 
 
 def _tree_digest(path: str) -> list[str] | str:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lmx import documents
+from lmx import documents, storage
 from lmx.data.builders import cells, files, parquet
 from lmx.errors import InputError, explain, nearest
 
@@ -84,7 +84,7 @@ class Documents:
   @property
   def size(self) -> int:
     """Size of the (possibly compressed) files in bytes; for a held-out split about its share."""
-    return round(self._share * sum(map(os.path.getsize, self._paths)))
+    return round(self._share * sum(map(storage.size, self._paths)))
 
   @property
   def _share(self) -> float:
@@ -150,8 +150,8 @@ class Documents:
 
   def _ranges(self, file: int, size: int, divide: str) -> Iterator[Part]:
     path = self._paths[file]
-    length, start, begins = os.path.getsize(path), 0, 0
-    with open(path, 'rb') as source:
+    length, start, begins = storage.size(path), 0, 0
+    with storage.open_file(path) as source:
       lone_returns = documents.line_end(source.read(_BLOCK)) == b'\r'
       whole = lone_returns or (self._unit == 'file' and not path.lower().endswith('.jsonl'))
       by_line = self._unit == 'line' or path.lower().endswith('.jsonl')
@@ -174,8 +174,8 @@ class Documents:
     path = self._paths[file]
     if path.lower().endswith('.parquet'):
       with parquet.open_file(path) as source:
-        return round(self._share * os.path.getsize(path) * (stop - start) / max(source.num_row_groups, 1))
-    return round(self._share * (stop - start if stop else os.path.getsize(path)))
+        return round(self._share * storage.size(path) * (stop - start) / max(source.num_row_groups, 1))
+    return round(self._share * (stop - start if stop else storage.size(path)))
 
   def continues(self, part: Sequence[Any]) -> bool:
     """Return True if the part begins inside a document."""
@@ -306,7 +306,7 @@ def _lines_before(path: str, start: int) -> int:
 
 def _range(path: str, start: int, stop: int) -> Iterator[bytes]:
   try:
-    with open(path, 'rb') as file:
+    with storage.open_file(path) as file:
       file.seek(start)
       while start < stop and (block := file.read(min(_BLOCK, stop - start))):
         start += len(block)

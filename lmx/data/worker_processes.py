@@ -14,11 +14,13 @@ import os
 import signal
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing import reduction
 from typing import Any
 
 import numpy as np
+
+from lmx import storage
 
 _LOCK, _CACHE = type(threading.Lock()), functools._lru_cache_wrapper
 _PAGE = 4096  # bytes; smaller arrays are sent with their content
@@ -84,9 +86,15 @@ def prefetch(dataset: Any, processes: int, ahead: int) -> Any:
   return dataset.mp_prefetch(grain.MultiprocessingOptions(processes, max(1, ahead)), start)
 
 
+def own(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """Return a batch in this process's memory, so that the memory shared with a worker process is freed."""
+  return {name: np.array(array) for name, array in batch.items()}
+
+
 def start(worker: int, count: int) -> None:
   """Prepare a worker process: it ignores signals and ends with its parent."""
   del worker, count
+  storage.use_stand_in()
   for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, 'SIGHUP', signal.SIGTERM)):
     signal.signal(number, signal.SIG_IGN)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from lmx import storage
 from lmx.errors import InputError, nearest
 
 _ROWS = 1024  # read at once
@@ -16,7 +17,7 @@ def open_file(path: str) -> Any:
   from pyarrow import parquet
 
   try:
-    source = parquet.ParquetFile(path)
+    source = parquet.ParquetFile(storage.open_file(path) if storage.is_remote(path) else path)
   except (pa.ArrowException, OSError) as error:
     raise _damaged(path, error) from None
   names = source.schema_arrow.names

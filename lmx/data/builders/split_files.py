@@ -7,6 +7,7 @@ are training data, except hidden files and documentation (README). No TFDS is im
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import glob
 import os
@@ -15,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from lmx import documents
+from lmx import documents, storage
 from lmx.errors import InputError, InputWarning
 
 NAMES = ('words', 'prefixes')  # rules for split names; the second is from earlier versions
@@ -68,10 +69,13 @@ def find_splits(
   named = {os.path.abspath(part) for part in _parts(pattern) if os.path.isfile(part)}
   passed: list[str] = []
   for part in _parts(pattern):
-    if os.path.isdir(part):
+    others: list[str] = []
+    if storage.is_remote(part):
+      found = _in_bucket(part, endings)
+    elif os.path.isdir(part):
       found, others = _in_folder(part, endings)
     elif os.path.lexists(part):
-      found, others = [_File(_checked(part, endings, expected), split_of(part))], []
+      found = [_File(_checked(part, endings, expected), split_of(part))]
     else:
       found, others = _matching(part, endings)
     if not found:
@@ -166,6 +170,21 @@ def _in_folder(folder: str, endings: tuple[str, ...]) -> tuple[list[_File], list
     else:
       found.append(_File(path, named_split(path)))
   return found, others
+
+
+def _in_bucket(address: str, endings: tuple[str, ...]) -> list[_File]:
+  """Return the data files of a folder in a bucket and its subfolders train, valid and test, or of a file or glob."""
+  at = storage.path('data.manual_dir', address)
+  data = lambda paths: sorted(
+    os.fspath(path) for path in paths if path.name.lower().endswith(endings) and not documents.is_left_behind(path.name)
+  )
+  if at.is_dir():
+    folders = {split: path for path in at.iterdir() if (split := _split_folder(path.name)) and path.is_dir()}
+    found = [_File(path, named_split(path)) for path in data(at.iterdir())]
+    return [*found, *(_File(path, split) for split, folder in folders.items() for path in data(folder.iterdir()))]
+  if glob.has_magic(at.name):
+    return [_File(path, named_split(path)) for path in data(at.parent.iterdir()) if fnmatch.fnmatch(path, address)]
+  return [_File(address, split_of(address))] if at.exists() and address.lower().endswith(endings) else []
 
 
 def _in_split_folder(folder: str, split: str, endings: tuple[str, ...]) -> tuple[list[_File], list[str]]:
