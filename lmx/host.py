@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import time
 
 # Parameters of glibc's mallopt (malloc.h): M_TRIM_THRESHOLD, M_TOP_PAD in bytes, M_MMAP_MAX, M_ARENA_MAX.
 _GLIBC = {-1: 2**31 - 1, -2: 2**26, -4: 0, -8: 1}
@@ -57,6 +58,18 @@ def cpu_seconds(process: int) -> float:
     return sum(map(int, used)) / os.sysconf('SC_CLK_TCK')
   except (OSError, ValueError):
     return 0.0
+
+
+def process_start() -> float:
+  """Return when this process was started, in seconds since the epoch; now where the system does not tell."""
+  now = time.time()
+  try:
+    with open('/proc/self/stat', encoding='ascii', errors='replace') as file:
+      ticks = int(file.read().rpartition(')')[2].split()[19])  # proc(5): starttime, since the boot
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf('SC_CLK_TCK')
+  except (OSError, ValueError, IndexError, AttributeError):
+    return now
+  return now - max(0.0, age)
 
 
 def is_alive(pid: int) -> bool:

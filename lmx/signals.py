@@ -23,7 +23,7 @@ TERMINATE = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(BaseException):
-  """SIGTERM or SIGHUP arrived when nothing was left to save."""
+  """SIGTERM or SIGHUP arrived when nothing was left to save, or another process of the training has ended."""
 
 
 def tell(message: str) -> None:

@@ -22,6 +22,7 @@ from etils import epath
 
 from lmx import objectives, storage
 from lmx.checkpoint import manager, orbax_format
+from lmx.cluster import hosts, notices
 from lmx.config import resolve as config_lib
 from lmx.config import run_files, schema
 from lmx.data import labels, pipeline
@@ -33,6 +34,7 @@ from lmx.metrics import metric
 from lmx.models import registry
 from lmx.optim import averaging, build
 from lmx.redaction import redact
+from lmx.reporting import ledger as ledgers
 from lmx.reporting import run_log, trackers, utilisation
 from lmx.runs import init, restore, start, training, work_directory
 from lmx.runs.init import init_params
@@ -42,17 +44,19 @@ from lmx.signals import PREEMPTED, Stopped
 TRIGGERED = {'triggered': 'averaging begins', 'start': 'the run ends'}  # by optim.asgd
 
 
-def train(config: Any, workdir: Any, command: Sequence[str] = ()) -> int:
+def train(config: Any, workdir: Any, command: Sequence[str] = (), began: float | None = None) -> int:
   """Train, or resume, the run of `config` in `workdir`; return 0, or the exit code of a run asked to stop.
 
   Args:
     config: from `lmx.config.resolve.load` or `resolve`.
     workdir: directory of the run, local or on a bucket.
     command: the command line, for `results.json` and for messages.
+    began: when the process began, in seconds since the epoch, for the time in `results.json`; None is now.
 
   Raises:
     InputError: bad config, data or work directory, or a full disk.
     NonFiniteLoss: see lmx/errors.py.
+    Stopped: another process of the training has ended.
     KeyboardInterrupt: its message names the newest checkpoint.
   """
   workdir = storage.path('--workdir', workdir, storage.FOLDER)
@@ -65,7 +69,12 @@ def train(config: Any, workdir: Any, command: Sequence[str] = ()) -> int:
     return f'the checkpoint of step {entries[-1][0]} is saved, {resume_command} resumes from it'
 
   try:
-    return _train(config, workdir, command, Stop(describe_checkpoint if command else None), resume_command)
+    stop = Stop(describe_checkpoint if command else None)
+    return _train(config, workdir, command, stop, resume_command, ledgers.Ledger(began))
+  except jax.errors.JaxRuntimeError as error:
+    if not distributed.is_lost(error):
+      raise
+    raise Stopped(f'another process has ended ({orbax_format.short(error)}); {describe_checkpoint()}') from error
   except KeyboardInterrupt:
     raise KeyboardInterrupt(describe_checkpoint()) from None
   except Stopped:
@@ -73,17 +82,20 @@ def train(config: Any, workdir: Any, command: Sequence[str] = ()) -> int:
     return PREEMPTED
 
 
-def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop, resume_command: str) -> int:
+def _train(
+  config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop, resume_command: str, ledger: ledgers.Ledger
+) -> int:
   config, rules = work_directory.resume_config(config, workdir)
   run = config_lib.to_run(config, workdir=workdir)
   trackers.check(run.log, workdir)
   engine = training.make_engine(run)
-  corpus = load_corpus(run, workdir)
+  with ledger.during('data'):
+    corpus = load_corpus(run, workdir)
   if jax.process_index() == 0:
     print(f'data: {pipeline.summary(run.data, corpus)}', file=sys.stderr, flush=True)
   config, run = config_lib.with_corpus(config, corpus, workdir)
   work_directory.check(workdir, config, corpus)
-  session = Session(run, corpus, engine, workdir, config_lib.digest(config))
+  session = Session(run, corpus, engine, workdir, config_lib.digest(config), ledger)
   evaluate.check(run, session.validation)
   # Prepared before the first update, so that a missing or too small split fails now and not after training.
   final = pipeline.batches(evaluate.final_data(run), corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
@@ -105,7 +117,8 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
       workdir / 'checkpoints', run.checkpoint, words=session.words, ties=run.train.ties
     ) as checkpoints,
   ):
-    session.restore(checkpoints, 'last')
+    with ledger.during('restore'):
+      session.restore(checkpoints, 'last')
     checkpoints.prune()
     notes += training.past_words(session.words, session.done, checkpoints.steps())
     if missing := restore.missing_note(workdir, 'last', session.done, ''):
@@ -123,8 +136,10 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
         primary=jax.process_index() == 0,
         settings=settings,
         meter=session.meter(),
+        ledger=ledger,
       ) as logger,
       trackers.Trackers(run.log, logger, workdir.name, settings, session.config_hash) as session.trackers,
+      hosts.Host(workdir, ledger, run.train, logger.note),
     ):
       for note in notes:
         logger.note(note)
@@ -132,15 +147,11 @@ def _train(config: Any, workdir: epath.Path, command: Sequence[str], stop: Stop,
         logger.note(f'this run is finished; its results are in {workdir}')
         session.trackers.finish()
         return 0
-      with stop:
-        if not session.train(checkpoints, logger, stop):
-          logger.note(
-            f'stopped after update {session.done} of {session.total_steps} and saved; {resume_command} resumes'
-          )
-          return stop.code
-        stop.saved()
-        session.finish(checkpoints, logger, command)
-  return 0
+      with stop, notices.Notice(logger.note):
+        if session.complete(checkpoints, logger, command, stop):
+          return 0
+        logger.note(f'stopped after update {session.done} of {session.total_steps} and saved; {resume_command} resumes')
+        return stop.code
 
 
 def load_corpus(run: schema.Run, workdir: Any = None) -> Any:
@@ -163,7 +174,16 @@ def load_corpus(run: schema.Run, workdir: Any = None) -> Any:
 class Session:
   """One process's share of a run: the compiled steps, the state, and the position in the data."""
 
-  def __init__(self, run: schema.Run, corpus: Any, engine: sharding.Engine, workdir: Any, config_hash: str):
+  def __init__(
+    self,
+    run: schema.Run,
+    corpus: Any,
+    engine: sharding.Engine,
+    workdir: Any,
+    config_hash: str,
+    ledger: ledgers.Ledger | None = None,
+  ):
+    self.ledger = ledgers.Ledger() if ledger is None else ledger
     self.run, self.corpus, self.engine = run, corpus, engine
     self.workdir, self.config_hash = workdir, config_hash
     self.model = registry.get(run.model_name)
@@ -180,7 +200,8 @@ class Session:
     self.averaged: tuple[int, ...] = ()  # steps of the averaged checkpoints
     self.trackers: trackers.Trackers | None = None
     self._unchecked: tuple[int, Any] | None = None
-    self._build(jax.random.key(run.seed))
+    with self.ledger.during('build'):
+      self._build(jax.random.key(run.seed))
     predicted = parts.get(self.objective.EVALUATION).SCORES
     self.best_by = evaluate.score_name(run, self.shapes, self.validation, corpus.splits['valid'].counts, predicted)
 
@@ -266,6 +287,13 @@ class Session:
     """Save all that the run needs to resume from this update; see `checkpoint.manager.Checkpoints.save`."""
     if not run_files.exists(self.workdir):
       raise FileNotFoundError(f'no config.json in {self.workdir}')  # resuming also needs config.json
+    with self.ledger.during('checkpoint'):
+      self._save(checkpoints, logger, metric, block=block, planned=planned)
+    self.ledger.write(saved=True)
+
+  def _save(
+    self, checkpoints: manager.Checkpoints, logger: run_log.Logger, metric: float | None, *, block: bool, planned: bool
+  ) -> None:
     logger.flush()  # so that a resumed run's log has this step
     logger.mirror.send()
     meta = {
@@ -294,6 +322,19 @@ class Session:
     run = self.run
     return self.progress.is_finished(self.done, self.total_steps, run.train, run.optim)
 
+  def complete(
+    self, checkpoints: manager.Checkpoints, logger: run_log.Logger, command: Sequence[str], stop: Stop
+  ) -> bool:
+    """Train, evaluate and write the results; return False when asked to stop before the last update."""
+    self.ledger.enter('other')
+    self.ledger.begin(self.done)
+    if not self.train(checkpoints, logger, stop):
+      return False
+    stop.saved()
+    with self.ledger.during('evaluation'):
+      self.finish(checkpoints, logger, command)
+    return True
+
   def train(self, checkpoints: manager.Checkpoints, logger: run_log.Logger, stop: Stop) -> bool:
     """Train to the last update and return True; when asked to stop, save and return False."""
     if self.is_finished():
@@ -301,22 +342,27 @@ class Session:
     started = time.monotonic() - self.progress.seconds
     data = self.run.data
     ahead = (data.prefetch, data.workers, data.processes)
-    with pipeline.prefetch(self.batches, self.done, self.total_steps, self.rows, *ahead) as stream:
-      for index, batch in stream:
-        with logger.compiling(index + 1, batch):
-          self.state, self.model_state, metrics = self.train_step(
-            self.state, self.model_state, self.engine.put_batch(batch), self.train_key
-          )
+    with (
+      pipeline.prefetch(self.batches, self.done, self.total_steps, self.rows, *ahead) as stream,
+      self.ledger.during('host'),
+    ):
+      for index, batch in self.ledger.waiting(stream):
+        placed = self.engine.put_batch(batch)
+        with self.ledger.during('steps'), logger.compiling(index + 1, batch):
+          self.state, self.model_state, metrics = self.train_step(self.state, self.model_state, placed, self.train_key)
         self._check_finite()  # the previous update, while this one is computed
         self._unchecked, self.done = (index, metrics), index + 1
         logger.train(self.done, metrics, stream.wait_seconds)
         score = self._validate(checkpoints, logger) if self._is_validation_due() else None
         if self.run.samples.every and self.done % self.run.samples.every == 0:
           self._sample(logger)
-        finished, stopping = self.is_finished(), stop.requested(self.done)
+        finished = self.is_finished()
+        with self.ledger.during('steps'):  # the hosts wait for one another
+          stopping = stop.requested(self.done)
+          planned = score is not None or finished or checkpoints.is_planned(self.done)
+          is_due = planned or stopping or checkpoints.is_kept(self.done) or checkpoints.is_late(self.done)
         self.progress.seconds = time.monotonic() - started
-        planned = score is not None or finished or checkpoints.is_planned(self.done)
-        if planned or stopping or checkpoints.is_kept(self.done) or checkpoints.is_late(self.done):
+        if is_due:
           self._check_finite()
           self.save(checkpoints, logger, score, block=finished or stopping, planned=planned)
         if finished:
@@ -353,6 +399,10 @@ class Session:
     Raises NonFiniteLoss, also if `train.on_nan` is 'skip'.
     """
     self._check_finite()
+    with self.ledger.during('validation'):
+      return self._measure(checkpoints, logger)
+
+  def _measure(self, checkpoints: manager.Checkpoints, logger: run_log.Logger) -> float:
     params = self.evaluation_params()
     totals = evaluate.compute_totals(self.run, params, self.validation, self.engine, title='valid')
     loss = evaluate.compute_loss(self.run, totals)
@@ -383,9 +433,10 @@ class Session:
   def _sample(self, logger: run_log.Logger) -> None:
     """Write samples of the current parameters."""
     self._check_finite()
-    params = self.engine.to_one_device(self._evaluated(self.evaluation_params()))
-    if text := samples.generate_samples(self.run, self.corpus, params, (), self.workdir):
-      logger.samples(text, self.done)
+    with self.ledger.during('samples'):
+      params = self.engine.to_one_device(self._evaluated(self.evaluation_params()))
+      if text := samples.generate_samples(self.run, self.corpus, params, (), self.workdir):
+        logger.samples(text, self.done)
 
   def _evaluated(self, params: Any) -> Any:
     """Return parameters in the layout of the model, for evaluation."""
@@ -409,7 +460,9 @@ class Session:
     if self._unchecked is None:
       return
     (index, metrics), self._unchecked = self._unchecked, None
-    if bool(metrics['finite']):
+    with self.ledger.during('steps'):
+      is_finite = bool(metrics['finite'])
+    if is_finite:
       return
     batch = self.batches(index)  # the global batch, a function of its step
     where = _record_nonfinite(self.workdir, index + 1, metrics, batch)

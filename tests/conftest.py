@@ -10,6 +10,7 @@ import signal
 import stat
 import sys
 import tempfile
+import threading
 
 import pytest
 
@@ -118,6 +119,39 @@ def bucket(monkeypatch):
   backend._get_filesystem.cache_clear()
   yield epath.Path('gs://b/run')
   backend._get_filesystem.cache_clear()
+
+
+@pytest.fixture
+def metadata_server():
+  """Stand-in for Compute Engine's metadata server; `preempt` answers the request that waits for a change."""
+  from http import server
+
+  class Handler(server.BaseHTTPRequestHandler):
+    def do_GET(self):
+      path, _, query = self.path.partition('?')
+      if (path, self.headers['Metadata-Flavor']) != ('/computeMetadata/v1/instance/preempted', 'Google'):
+        return self.send_error(403)
+      if 'wait_for_change=true' in query:
+        self.server.preempted.wait(60)
+      is_preempted = self.server.preempted.is_set()
+      body = b'TRUE' if is_preempted else b'FALSE'
+      self.send_response(200)
+      self.send_header('ETag', str(int(is_preempted)))
+      self.end_headers()
+      self.wfile.write(body)
+
+    def log_message(self, *_):
+      pass
+
+  with server.ThreadingHTTPServer(('localhost', 0), Handler) as serving:
+    serving.daemon_threads = True
+    serving.preempted = threading.Event()
+    serving.preempt, serving.address = serving.preempted.set, f'localhost:{serving.server_port}'
+    thread = threading.Thread(target=serving.serve_forever, daemon=True)
+    thread.start()
+    yield serving
+    serving.preempted.set()
+    serving.shutdown()
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def planned_steps(directory: str | os.PathLike[str]) -> list[int]:
 
 def _candidates(directory: epath.Path, which: Which) -> tuple[list[Entry], dict[Entry, str]]:
   """Return the checkpoints to try, in process 0's order; for 'best' also those without a metric, with the reason."""
-  entries = orbax_format.entries(directory)
+  entries = [] if jax.process_index() else orbax_format.entries(directory)  # it may delete some while others look
   unknown: dict[Entry, str] = {}
   newest = entries[::-1]
   if which == 'last':
@@ -118,7 +118,7 @@ def _candidates(directory: epath.Path, which: Which) -> tuple[list[Entry], dict[
   table[: len(order)] = np.asarray(order, np.int32).reshape(-1, 2)
   order = [(int(step), int(attempt)) for step, attempt in _broadcast(table) if step >= 0]
   if not order:
-    steps = sorted({step for step, _ in entries})
+    steps = sorted({step for step, _ in orbax_format.entries(directory)})
     raise InputError(f'no checkpoint ({which}) in {directory}; steps there: {steps or "none"}')
   return order, unknown
 

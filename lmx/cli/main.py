@@ -16,6 +16,7 @@ import os
 import re
 import signal
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -98,10 +99,35 @@ def main(argv: list[str] | None = None) -> int:
   with console.Console(own_process=argv is None) as streams:
     try:
       with signals.StartUp(numbers) if argv is None else contextlib.nullcontext():
-        return _run(words, streams, own_process=argv is None)
-    except signals.Stopped:
-      print(f'lmx: {signals.STOPPED}', file=sys.stderr)
-      return signals.PREEMPTED
+        code = _run(words, streams, own_process=argv is None)
+    except signals.Stopped as error:
+      print(f'lmx: {error.args[0] if error.args else signals.STOPPED}', file=sys.stderr)
+      code = signals.PREEMPTED
+      if argv is None:
+        _leave_others(code)
+    except Exception:
+      if argv is None and _has_others():
+        traceback.print_exc()
+        _leave_others(1)
+      raise
+    if argv is None and code not in (0, signals.PREEMPTED):
+      _leave_others(code)
+    return code
+
+
+def _has_others() -> bool:
+  """Return True if other processes take part in this command."""
+  jax = sys.modules.get('jax')
+  return jax is not None and jax.distributed.is_initialized() and jax.process_count() > 1
+
+
+def _leave_others(code: int) -> None:
+  """After a failure exit at once if other processes take part: JAX would wait for them for minutes."""
+  if _has_others():
+    for stream in (sys.stdout, sys.stderr):
+      with contextlib.suppress(OSError, ValueError):
+        stream.flush()
+    os._exit(code)
 
 
 def _run(argv: list[str], streams: console.Console, *, own_process: bool) -> int:
@@ -111,6 +137,7 @@ def _run(argv: list[str], streams: console.Console, *, own_process: bool) -> int
       args = parse(argv)
     finally:
       streams.out.flush()  # help, after which SystemExit ends the process
+    args.began = host.process_start() if own_process else time.time()
     outputs.expand(args, args.actions)
     _check_config(args)
     outputs.check(args)

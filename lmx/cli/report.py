@@ -24,6 +24,7 @@ from lmx.cli import config as config_command
 from lmx.cli import runs
 from lmx.errors import InputError, writing
 from lmx.redaction import redact
+from lmx.reporting import ledger
 
 DEFAULT = 'report.html'
 _SHOWN = ('loss.png', 'confusion.png')  # which the page draws itself
@@ -190,6 +191,7 @@ def read(workdir: Any, rows: Any = None) -> Any:
     records=log,
     best=runs.best_validation(records.read_config(workdir), log),
     results=results,
+    time=ledger.read(workdir),
     data=data,
     settings=settings,
     samples=read_samples(workdir),

@@ -1,11 +1,12 @@
-"""`lmx runs [DIR ...] [--metric=NAME] [--output=FILE.json]`: the runs below folders, one per line, the newest last.
+"""`lmx runs [DIR ...] [--metric=NAME] [--time] [--output=FILE]`: the runs below folders, one per line, the newest last.
 
 A run is finished (it has results.json), running (a process holds its lock), stopped (the same `lmx train` command
 resumes it), imported, or damaged: the reason is below the table, and the exit code is 2 if all are. On a bucket, where
 there are no locks, a running run is shown as stopped. The step is the last one logged or saved, out of the run's total
 updates. The best validation is the one that `train.best_by` selects: the lowest loss, or the best value of a metric,
-which is named. The metric of an unfinished run is from its last validation. Checkpoints that `checkpoint.at_words`
-keeps are below the table.
+which is named. The metric of an unfinished run is from its last validation. Goodput is the share of the wall time of
+all sessions in training steps; `--time` lists the other parts. Checkpoints that `checkpoint.at_words` keeps are below
+the table.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from typing import Any, NamedTuple
 
 from lmx import documents, records, storage
 from lmx.errors import InputError, explain
+from lmx.reporting import ledger
+from lmx.reporting.waiting import duration
 
-OWN = ('checkpoints', 'tokenizer', 'tensorboard')  # folders of a run that hold no runs
-HEAD = ('run', 'model', 'state', 'step', 'best validation', 'metric', '', 'changed')
+OWN = ('checkpoints', 'logs', 'tokenizer', 'tensorboard')  # folders of a run that hold no runs
+HEAD = ('run', 'model', 'state', 'step', 'best validation', 'metric', '', 'goodput', 'changed')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('folders', nargs='*', metavar='DIR', default=['runs'], help='folders to search (default: runs)')
   parser.add_argument('--metric', default='', help="a metric of each run (default: each run's headline)")
+  parser.add_argument('--time', action='store_true', help='list the parts of the wall time of each run')
   parser.add_argument('--output', default='', help='file to write the table to, as JSON')
 
 
@@ -40,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
       raise InputError(f'DIR: {folder} is missing; expected a folder with runs')
     rows += [describe(path, args.metric) for path in find(folder)]
   rows.sort(key=lambda row: row['changed'])
-  print('\n'.join(_lines(rows)) if rows else f'no runs in {", ".join(args.folders)}')
+  print('\n'.join(_lines(rows, args.time)) if rows else f'no runs in {", ".join(args.folders)}')
   if args.output:
     from lmx.reporting import run_log
 
@@ -101,12 +105,13 @@ def read_row(workdir: Any, metric: str = '') -> dict[str, Any]:
     best_step=best and best.step,
     metric=name,
     value=value if records.is_number(value) else None,
+    time=ledger.read(workdir),
   )
 
 
 def _row(workdir: Any, **shown: Any) -> dict[str, Any]:
   row = dict.fromkeys(('model', 'state', 'step', 'steps', 'best_by', 'best_value', 'best_step', 'metric', 'value'))
-  return {'run': str(workdir), **row, 'kept': [], **shown, 'changed': _changed(workdir)}
+  return {'run': str(workdir), **row, 'kept': [], 'time': {}, **shown, 'changed': _changed(workdir)}
 
 
 class Best(NamedTuple):
@@ -210,7 +215,7 @@ def is_locked(workdir: Any) -> bool:
     return False
 
 
-def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+def _lines(rows: list[dict[str, Any]], with_time: bool = False) -> Iterator[str]:
   """Yield the table in columns."""
   cells = [HEAD]
   for row in rows:
@@ -220,15 +225,23 @@ def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
     best = f'{row["best_by"]} {best}' if best else ''
     time = datetime.datetime.fromtimestamp(row['changed'])
     changed = time.strftime('%Y-%m-%d %H:%M') if row['changed'] else ''
-    cells.append((row['run'], row['model'] or '', row['state'], step, best, row['metric'] or '', value, changed))
+    goodput = f'{row["time"]["goodput"]:.1%}' if row['time'] else ''
+    name = row['metric'] or ''
+    cells.append((row['run'], row['model'] or '', row['state'], step, best, name, value, goodput, changed))
   widths = [max(len(line[i]) for line in cells) for i in range(len(HEAD))]
   for line in cells:
     yield '  '.join(
-      text.rjust(width) if i in (3, 4, 6) else text.ljust(width)
+      text.rjust(width) if i in (3, 4, 6, 7) else text.ljust(width)
       for i, (text, width) in enumerate(zip(line, widths, strict=True))
     ).rstrip()
   for row in rows:
     if row['kept']:
       yield f'{row["run"]}: kept at {describe_kept(row["kept"])}'
+    if with_time and row['time']:
+      sessions = row['time']['sessions']
+      yield (
+        f'{row["run"]}: {duration(row["time"]["wall_seconds"])} in {sessions:,} session{"s" * (sessions > 1)}: '
+        + ledger.describe(row['time'])
+      )
     if 'error' in row:
       yield f'{row["run"]}: {row["error"]}'

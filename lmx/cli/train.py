@@ -33,4 +33,4 @@ def run(args: argparse.Namespace) -> int:
   distributed.initialize()
   from lmx import train
 
-  return train.train(config, args.workdir, command=['lmx', *sys.argv[1:]])
+  return train.train(config, args.workdir, command=['lmx', *sys.argv[1:]], began=args.began)

@@ -3,7 +3,8 @@
 The `lmx` command turns it on for its own processes. Its folder is specific to a user and a processor: its name is a
 hash of the processor's features, core count, JAX versions and XLA variables that JAX's own key omits. So machines with
 a shared home directory never load another processor's code, and a cached program equals the one that would be compiled.
-If the folder cannot be used, programs are compiled without it.
+If the folder cannot be used, programs are compiled without it. In a bucket (`LMX_COMPILATION_CACHE=gs://BUCKET/PATH`)
+all hosts and restarts share it: whoever may write there determines the programs that they run, and nothing is removed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def enable() -> str:
   """Keep the programs that this process compiles; return the folder, '' if they are not kept.
 
   Does nothing if the environment has a cache of JAX already (JAX_COMPILATION_CACHE_DIR, or
-  JAX_ENABLE_COMPILATION_CACHE, which may turn it off). LMX_COMPILATION_CACHE is another folder, or `off`.
+  JAX_ENABLE_COMPILATION_CACHE, which may turn it off). LMX_COMPILATION_CACHE is another folder, also in a bucket, or
+  `off`.
   """
   import jax
 
@@ -53,7 +55,7 @@ def enable() -> str:
   if directory:
     jax.config.update('jax_compilation_cache_dir', directory)
     for name, value in (
-      ('jax_compilation_cache_max_size', MAX_BYTES),
+      ('jax_compilation_cache_max_size', -1 if storage.is_remote(directory) else MAX_BYTES),  # a bound needs locks
       ('jax_persistent_cache_min_compile_time_secs', MIN_SECONDS),
       ('jax_persistent_cache_enable_xla_caches', 'none'),  # the size of its files is not bounded
     ):
@@ -70,6 +72,8 @@ def prepare() -> str:
   try:
     if not (folder := _folder(given)):
       return ''
+    if storage.is_remote(folder):
+      return _prepare_bucket(folder)
     root = os.path.abspath(folder)
     directory = os.path.join(root, f'{_user()}-{fingerprint()}')
     os.makedirs(directory, mode=0o700, exist_ok=True)
@@ -85,13 +89,27 @@ def prepare() -> str:
   return directory
 
 
+def _prepare_bucket(folder: str) -> str:
+  """Return this processor's folder of a bucket; '' with a warning if it cannot be written."""
+  directory = f'{folder.rstrip("/")}/{fingerprint()}'
+  used = storage.path(VARIABLE, directory) / _USED
+  try:
+    used.parent.mkdir(parents=True, exist_ok=True)
+    used.write_bytes(b'')
+  except Exception as error:  # of the bucket's library: credentials, permissions, the network
+    short = ' '.join(str(error).split())[:200]
+    warnings.warn(
+      f'{VARIABLE}: {folder} cannot be written ({short}); programs are not kept', InputWarning, stacklevel=3
+    )
+    return ''
+  return directory
+
+
 def _folder(given: str) -> str:
   """Return the folder in LMX_COMPILATION_CACHE, else lmx's default; '' with a warning if it is unusable."""
   if not given:
     return os.path.join(cache.root(), 'compiled')
   try:
-    if storage.is_remote(given):
-      raise InputError(f'{VARIABLE}: got {given}; expected a folder of this machine or "off"')
     return storage.check_path(VARIABLE, given, storage.FOLDER)
   except InputError as error:
     warnings.warn(f'{error}; programs are not kept', InputWarning, stacklevel=3)

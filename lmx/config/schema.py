@@ -40,6 +40,10 @@ class Train:
       optim.schedule=plateau: 'loss', 'headline' (the objective's own), or the name of a metric that the log shows, such
       as accuracy or span_f1. 'f1' and 'exact_match' of answers, and 'bleu' and the other metrics of translations (with
       evaluation.beam), need predictions of the whole split: every validation then makes them.
+    heartbeat: seconds between two heartbeats of a process; see lmx/cluster/hosts.py.
+    watchdog: seconds without progress in an update after which a process writes the stacks of its threads to its log
+      and exits with code 75, which launchers start again; None is the larger of half an hour and 20 times the slowest
+      update, 0 is never. Compilation, validation and saving do not count.
     ties: of validations with the same best score, the best one: 'earlier', or 'later' (lukecq1231/nli,
       scripts/ESIM/main.py, line 909).
   """
@@ -56,6 +60,8 @@ class Train:
   patience: int = 0
   patience_form: str = 'best'
   best_by: str = 'loss'
+  heartbeat: Annotated[float, ranges.Limits(0, is_open=True)] = 60.0
+  watchdog: float | None = None
   ties: str = 'earlier'
 
   def __post_init__(self) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 
 import jax
 from jax.experimental import multihost_utils
 
 from lmx.errors import InputError
+
+# In errors of Gloo, NCCL and the coordination service about other processes.
+_LOST = re.compile(r'gloo|nccl|connection (reset|closed|refused)|socket closed|UNAVAILABLE|coordination', re.IGNORECASE)
 
 
 def initialize(
@@ -79,6 +83,12 @@ def barrier(name: str) -> None:
   """Wait until every process has called this."""
   if jax.process_count() > 1:
     multihost_utils.sync_global_devices(name)
+
+
+def is_lost(error: BaseException) -> bool:
+  """Return True if an error of a computation is that another process has ended, or cannot be reached."""
+  is_computed = isinstance(error, jax.errors.JaxRuntimeError) and jax.process_count() > 1
+  return is_computed and bool(_LOST.search(str(error)))
 
 
 def _setting(name: str, value: int | None) -> int:

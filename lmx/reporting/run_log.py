@@ -12,6 +12,7 @@ import collections
 import contextlib
 import importlib.metadata
 import json
+import logging
 import math
 import os
 import pathlib
@@ -34,6 +35,7 @@ from lmx import host, records, storage
 from lmx.errors import InputWarning, explain, writing
 from lmx.records import Record, read_metrics
 from lmx.redaction import redact
+from lmx.reporting import ledger as ledgers
 from lmx.reporting import loss_curve, tensorboard, utilisation, waiting
 
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
@@ -50,6 +52,7 @@ _FILES = {  # files of a finished run
   'tensorboard': 'tensorboard --logdir',
   'checkpoints': 'checkpoints',
 }
+_LOG = logging.getLogger('lmx.host')
 _NUMBER = re.compile(r'_\d+$')
 SAMPLE = re.compile(r'^=== step ([0-9]{1,18}) ===$', re.MULTILINE)  # header of samples.txt
 
@@ -166,6 +169,7 @@ class Logger:
     terminal: bool | None = None,
     settings: Mapping[str, Any] = types.MappingProxyType({}),
     meter: utilisation.Meter | None = None,
+    ledger: ledgers.Ledger | None = None,
   ) -> None:
     """Open the files and drop the records after `start_step`.
 
@@ -181,7 +185,9 @@ class Logger:
       terminal: draw a progress bar; None draws one if standard error is a terminal.
       settings: settings of the run by 'section.key', for TensorBoard.
       meter: counter of the utilisation, None for none.
+      ledger: clock of the session; None starts one.
     """
+    self.ledger = ledgers.Ledger() if ledger is None else ledger
     self.mirror = storage.Mirror(workdir, ('metrics.jsonl', 'samples.txt') if primary else ())
     self.workdir, self.path = self.mirror.local, str(workdir).rstrip('/')
     self.primary, self.total_steps, self.start_step = primary, total_steps, start_step
@@ -248,6 +254,7 @@ class Logger:
       metrics: arrays on the device: scalars, or (sum, weight) pairs.
       wait_seconds: seconds that this session has waited for data.
     """
+    self.ledger.update(step)
     if not self.primary:
       return
     now = time.monotonic()
@@ -303,13 +310,17 @@ class Logger:
     if self._meter and self.primary:
       self._meter.read(batch)
     shapes = frozenset((name, tuple(x.shape)) for name, x in batch.items())
-    if not self.primary or shapes in self._compiled:
+    if shapes in self._compiled:
       yield
       return
     self._compiled.add(shapes)
+    if not self.primary:
+      with self.ledger.compiling():
+        yield
+      return
     show = None if self._bar.disable else lambda text: self._bar.set_description_str(text and f'{text}: ')
     text = f'compiling batches of {waiting.shape_text(batch)} (step {step} of {self.total_steps})'
-    with self._paused(), waiting.waiting(text, show):
+    with self.ledger.compiling(), self._paused(), waiting.waiting(text, show):
       yield
 
   def flush(self) -> None:
@@ -394,7 +405,8 @@ class Logger:
         self._board.add(f'{split}/{name}', value, step)
 
   def note(self, text: str) -> None:
-    """Show a text above the progress bar."""
+    """Show a text above the progress bar, and write it to the log of this host."""
+    _LOG.info(redact(text))
     if self.primary:
       tqdm.write(redact(text), file=sys.stderr)
       sys.stderr.flush()
@@ -417,15 +429,16 @@ class Logger:
     return text[: next((m.start() for m in SAMPLE.finditer(text) if int(m[1]) > last), len(text))]
 
   def results(self, values: Mapping[str, Any]) -> None:
-    """Write results.json: `values`, the seconds of all sessions, versions, the commit and devices.
+    """Write results.json: `values`, the seconds of all sessions by parts, versions, the commit and devices.
 
     A run with results.json counts as finished, so the file is written last, also to a bucket.
     """
     if self.primary:
       self.flush()
       self.mirror.send()
-      about = {'seconds': self.seconds(), 'versions': versions(), 'commit': commit(), 'device': device()}
+      about = {'seconds': self.seconds(), 'time': self.ledger.totals()}
       about['utilisation'] = utilisation.summarize(read_metrics(self.workdir))
+      about |= {'versions': versions(), 'commit': commit(), 'device': device()}
       self._add_results(values)
       _replace(self.workdir / 'results.json', json.dumps(to_json({**values, **about}), indent=2) + '\n')
 

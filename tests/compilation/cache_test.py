@@ -7,7 +7,10 @@ import subprocess
 import sys
 import time
 
+import jax
+import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from lmx.cli import main
 from lmx.compilation import cache
@@ -86,13 +89,43 @@ def test_unusable_cache_folder_is_not_an_error(place, tmp_path, monkeypatch):
   (tmp_path / 'file').touch()
   monkeypatch.setenv(cache.VARIABLE, str(tmp_path / 'file'))
   assert cache.prepare() == ''
-  monkeypatch.setenv(cache.VARIABLE, 'gs://bucket/programs')
-  with pytest.warns(InputWarning, match='LMX_COMPILATION_CACHE: got gs://bucket/programs'):
+  monkeypatch.setenv(cache.VARIABLE, 's3://bucket/programs')
+  with pytest.warns(InputWarning, match='LMX_COMPILATION_CACHE: got s3://bucket/programs'):
     assert cache.prepare() == ''
   monkeypatch.setenv(cache.VARIABLE, 'off')
   assert cache.prepare() == ''
   monkeypatch.setenv(cache.VARIABLE, str(tmp_path / 'other'))
   assert os.path.dirname(cache.prepare()) == str(tmp_path / 'other')
+
+
+def test_programs_are_kept_in_a_bucket(bucket, monkeypatch):
+  names = ('compilation_cache_dir', 'compilation_cache_max_size', 'enable_compilation_cache')
+  names += ('persistent_cache_min_compile_time_secs', 'persistent_cache_enable_xla_caches')
+  for name in names:
+    monkeypatch.delenv(f'JAX_{name}'.upper(), raising=False)
+  monkeypatch.setenv(cache.VARIABLE, f'{bucket}/programs/')
+  before = {name: getattr(jax.config, f'jax_{name}') for name in names}
+  hits = []
+  listen = lambda name, **more: hits.append(name) if name.endswith('cache_hits') else None
+  jax.monitoring.register_event_listener(listen)
+  try:
+    directory = cache.enable()
+    assert directory == f'{bucket}/programs/{cache.fingerprint()}'
+    jax.config.update('jax_enable_compilation_cache', True)
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
+    compilation_cache.reset_cache()
+    for count in (0, 1):
+      assert jax.jit(lambda x: x * 3 + 1)(np.float32(2)) == 7
+      assert len(hits) == count
+    assert any(path.name.endswith('-cache') for path in type(bucket)(directory).iterdir())
+  finally:
+    jax.monitoring.unregister_event_listener(listen)
+    for name, value in before.items():
+      jax.config.update(f'jax_{name}', value)
+    compilation_cache.reset_cache()
+  monkeypatch.setattr(type(bucket), 'mkdir', lambda self, **more: (_ for _ in ()).throw(ValueError('no credentials')))
+  with pytest.warns(InputWarning, match='gs://b/run/programs/ cannot be written .no credentials'):
+    assert cache.prepare() == ''
 
 
 def test_other_users_cache_folder_is_not_used(place, monkeypatch):

@@ -79,6 +79,7 @@ class Report(NamedTuple):
     metric, value: headline metric of the results, else of the last validation; the value is None before it.
     records: records of metrics.jsonl.
     results: results.json, {} until the run is finished.
+    time: wall time by parts, see `lmx.reporting.ledger.total`; {} if an earlier version has trained the run.
     data: data.json.
     settings: title of a config section -> its keys.
     best: (metric, value, step, True if higher is better) of the validation that `train.best_by` selects, or None.
@@ -110,6 +111,7 @@ class Report(NamedTuple):
   results: Mapping[str, Any]
   data: Mapping[str, Any]
   settings: Mapping[str, Sequence[Setting]]
+  time: Mapping[str, Any] = {}
   best: tuple[str, float, int, bool] | None = None
   samples: Sequence[tuple[str, str]] = ()
   translations: Sequence[str] = ()

@@ -13,7 +13,7 @@ import numpy as np
 from markupsafe import Markup
 
 from lmx.metrics import by_class, correlation
-from lmx.reporting import loss_curve
+from lmx.reporting import ledger, loss_curve
 from lmx.reporting.html_report import charts, formats
 from lmx.reporting.html_report.formats import number, words
 
@@ -86,6 +86,7 @@ def contents(report: Report) -> dict[str, Any]:
     'mistakes': _mistakes(report),
     'hint': _hint(report),
     'changed': sum(setting.is_changed for each in report.settings.values() for setting in each),
+    'times': _times(report.time) if report.time else None,
     'environment_rows': list(_environment(report)),
   }
 
@@ -107,6 +108,8 @@ def _tiles(report: Report) -> Iterator[tuple[str, Any, str]]:
   seconds = results.get('training_seconds') or max((r.get('seconds', 0) for r in report.records), default=0)
   if seconds:
     yield 'training time', formats.duration(seconds), ''
+  if report.time:
+    yield 'goodput', number(report.time['goodput'], is_share=True), 'of the wall time in training steps'
   if 'tokens_counted' in results:
     yield f'{results.get("unit", "tokens")} counted', number(results['tokens_counted']), ''
 
@@ -347,6 +350,20 @@ def _mistakes(report: Report) -> dict[str, Any] | None:
     f'{len(rows):,} of {total:,} rows, the most probable predictions first.' if total else 'No row is misclassified.'
   )
   return {'title': title, 'head': head, 'rows': rows, 'note': note}
+
+
+def _times(time: Mapping[str, Any]) -> Table:
+  """Return the table of the wall time of all sessions by parts."""
+  wall = time['wall_seconds']
+  rows = [
+    [ledger.PARTS.get(part, part), formats.duration(seconds), number(seconds / wall, is_share=True)]
+    for part, seconds in time['seconds'].items()
+  ]
+  count = time['sessions']
+  return ['part', f'time in {count:,} session{"s" * (count > 1)}', 'share'], [
+    *rows,
+    ['all', formats.duration(wall), number(1.0, is_share=True)],
+  ]
 
 
 def _environment(report: Report) -> Iterator[tuple[str, Any]]:
