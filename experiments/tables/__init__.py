@@ -31,11 +31,13 @@ class Data(NamedTuple):
     files: files to give.
     terms: licence or availability.
     required: the user must give it; otherwise lmx generates or downloads it by default.
+    size: size of its text, where a training on a pod reads it.
   """
 
   files: str
   terms: str
   required: bool = True
+  size: str = ''
 
 
 class Run(NamedTuple):
@@ -345,7 +347,7 @@ DATA = {
     'ptb.train.txt, ptb.valid.txt, ptb.test.txt', "LDC's licence; Mikolov's version is public", required=False
   ),
   'wikitext2': Data('wiki.train.tokens and the others', 'CC BY-SA', required=False),
-  'wikitext103': Data('wiki.train.tokens and the others', 'CC BY-SA', required=False),
+  'wikitext103': Data('wiki.train.tokens and the others', 'CC BY-SA', required=False, size='103 million words, 0.5 GB'),
   'enwik8': Data('the file', 'CC BY-SA', required=False),
   'text8': Data('the file', 'CC BY-SA', required=False),
   'corpus': Data('text: train*.txt, valid*.txt, test*.txt, also as .gz; a sentence per line', 'yours'),
@@ -355,7 +357,12 @@ DATA = {
   'lm1b_files': Data('1-billion-word-language-modeling-benchmark-r13output', 'free for research', required=False),
   'brown': Data('the tagged files as NLTK keeps them, or train.txt ...', 'free for non-commercial use', required=False),
   'multi30k': Data('the files of task 1', 'CC BY-NC-SA, non-commercial', required=False),
-  'wmt14_en_de': Data('train.en, train.de, valid.*, test.*', 'free for research; through TFDS without', required=False),
+  'wmt14_en_de': Data(
+    'train.en, train.de, valid.*, test.*',
+    'free for research; through TFDS without',
+    required=False,
+    size='4.5 million pairs',
+  ),
   'newstest2015_en_de': Data(
     'train.* and valid.* as of wmt14_en_de, newstest2015 as test.en, test.de', 'free for research'
   ),
@@ -440,6 +447,7 @@ DATA = {
   'books': Data(
     'text, one sentence per line, an empty line between documents',
     'BooksCorpus is no longer distributed: Wikipedia with books of yours',
+    size="3,300 million words in BERT's paper, 13 GB in XLNet's",
   ),
   **{
     f'wikisum_{extractor}': Data(
@@ -465,7 +473,11 @@ DATA = {
   'shakespeare': Data(
     'train.txt, valid.txt: the first 1,003,854 characters of tiny-shakespeare, the rest', 'public domain'
   ),
-  'webtext': Data('.txt, .txt.gz or .jsonl', 'WebText was never released; OpenWebText is public'),
+  'webtext': Data(
+    '.txt, .txt.gz, .jsonl or .parquet',
+    'WebText was never released; OpenWebText is public',
+    size='OpenWebText: 8 million documents, 38 GB, 9 billion tokens',
+  ),
   'pascal_context': Data('JPEGImages, and masks of the 59 classes as PNG', 'free for research'),
   'ade20k': Data('ADEChallengeData2016', 'free for research; its images as their owners allow'),
   'resnet50s': Data('resnet50s of PyTorch-Encoding, as .pth or .safetensors', 'MIT'),

@@ -47,8 +47,10 @@ from launch.tables import (
   needs,
   options,
   pages,
+  pod,
   printed,
   record,
+  rehearsal,
   report,
   rerun,
   runner,
@@ -94,6 +96,9 @@ def _main(words: list[str], streams: Console) -> int:
     return _list([args.table] if args.table else plans.names(), plan)
   if not args.dry_run:
     streams.keep(_folder(args, plan) / f'{args.table}.log')
+  if args.rehearse:
+    options.check_rehearsal(args, settings)
+    return _rehearse(args, plan)
   return _reproduce(args, plan)
 
 
@@ -118,6 +123,19 @@ def _study(args: argparse.Namespace, plan: plans.Plan) -> int:
   return _finish(args, table, results, plan, own, code)
 
 
+def _rehearse(args: argparse.Namespace, plan: plans.Plan) -> int:
+  """Run the commands of a pod on tiny variants, and render their table."""
+  folder = pathlib.Path(storage.check_path('--rehearse', args.rehearse, storage.FOLDER)).absolute()
+  table = rehearsal.tiny(plans.table(args.table))
+  plan, rows = rehearsal.plan(folder, plan), options.select_rows(table, args.rows)
+  runs = {run.name: run for run in table.runs}
+  rehearsal.prepare(folder)
+  todo = runner.plan_tasks([runs[name] for name in plans.read_from(rows)], runs, plan)
+  if code := rehearsal.run(folder, todo, _say):
+    return code
+  return _finish(args, table, collection.collect(table, rows, plan), plan, plan, 0)
+
+
 def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
   if plans.is_study(args.table):
     return _study(args, plan)
@@ -134,6 +152,9 @@ def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
   if args.dry_run:
     for text, count in collections.Counter(_statistics(results)).items():
       _say(f'{count} row{"s" * (count > 1)}: {text}')
+    if args.where != 'local':
+      print(*pod.describe(args.table, todo, runs, plan, args), sep='\n')
+      return 0
     for task in todo:
       for command in task.commands:
         print(_shown(args, command))

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 from experiments.tables import DATA, Row, Table
 from launch import wait
-from launch.tables import needs
+from launch.tables import needs, pod
 from launch.tables import plan as plans
 from lmx import ranges, storage
 from lmx.errors import InputError, nearest
@@ -54,6 +54,12 @@ def parser(description: str = '') -> argparse.ArgumentParser:
   parser.add_argument('--again', action='store_true', help='submit again to the launcher what was submitted before')
   parser.add_argument('--collect', action='store_true', help='only render existing results')
   parser.add_argument('--dry_run', action='store_true', help='print the commands and run nothing')
+  parser.add_argument(
+    '--rehearse',
+    default='',
+    metavar='DIR',
+    help='run the commands of a pod in DIR: tiny variants, two processes, a folder for the bucket',
+  )
   parser.add_argument('--options', default='', help="added to every experiment's argument, such as epochs=6")
   parser.add_argument('--output', default='', help='directory of the rendered table (default: DIR/tables)')
   return parser
@@ -67,7 +73,7 @@ def check(args: argparse.Namespace, settings: Sequence[str] = ()) -> None:
     raise InputError(f'{", ".join(f"--{name}" for name in modes)}: expected one of these')
   allowed = {'check': ['rows'], 'rerun': ['rows', 'dry_run', 'start']}.get(''.join(modes), [])
   if modes or not args.table:
-    for name in ('rows', 'record', 'collect', 'dry_run', 'options', 'output'):
+    for name in ('rows', 'record', 'collect', 'dry_run', 'options', 'output', 'rehearse'):
       if getattr(args, name) and name not in allowed:
         raise InputError(f'--{name} is for the rows of a table: give its name, without --{(modes or ["list"])[0]}')
   changes = {'seeds': args.seeds, 'where': args.where != 'local', 'launch': args.launch, 'again': args.again}
@@ -75,6 +81,14 @@ def check(args: argparse.Namespace, settings: Sequence[str] = ()) -> None:
     raise InputError(f'--{name}: got it with --{modes[0]}, which takes a line as it was recorded; omit it')
   if args.start and not args.rerun:
     raise InputError('--start is the run that lines of measured.csv start from: give it with --rerun')
+
+
+def check_rehearsal(args: argparse.Namespace, settings: Sequence[str]) -> None:
+  """Raise InputError for options that a rehearsal does not support."""
+  given = {name: getattr(args, name) for name in ('collect', 'record', 'dry_run', 'options', 'data', 'seeds', 'output')}
+  given |= {'where': args.where != 'local', 'config': settings}
+  for name in [name for name, value in given.items() if value]:
+    raise InputError(f'--{name}: got it with --rehearse, whose runs, data and machine are its own; omit it')
 
 
 def check_study(args: argparse.Namespace) -> None:
@@ -108,8 +122,15 @@ def plan(args: argparse.Namespace, settings: Sequence[str]) -> plans.Plan:
   if args.seeds is None:
     raise InputError('--seeds: expected a number of seeds; the tables of the decks are shown by --decks')
   roots = tuple(
-    pathlib.Path(wait.check_path('--runs', text, args.where, storage.FOLDER)) for text in args.runs.split(',')
+    plans.path('--runs', wait.check_path('--runs', text, args.where, storage.FOLDER)) for text in args.runs.split(',')
   )
+  if args.collect and storage.is_remote(roots[0]):
+    raise InputError(
+      f'--runs: got {roots[0]} with --collect; expected a local folder; copy it without its checkpoints: '
+      f"gcloud storage rsync --recursive '{pod.COPY}' {roots[0]} runs/NAME"
+    )
+  if storage.is_remote(roots[0]) and not any(text.startswith('data.cache_dir=') for text in settings):
+    settings = (*settings, f'data.cache_dir={roots[0]}/cache')  # which all machines see
   return plans.Plan(roots, data, args.seeds, args.options, tuple(settings))
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from experiments.tables import DATA, Row, Run, Table
+from lmx import storage
 from lmx.config import experiment
 from lmx.errors import InputError, nearest
 
@@ -159,6 +160,12 @@ def published() -> dict[str, Printed]:
   return printed
 
 
+def path(field: str, text: str) -> pathlib.Path:
+  """Return a path, of an address in a bucket as epath."""
+  there: Any = storage.path(field, text) if storage.is_remote(text) else pathlib.Path(text)
+  return there
+
+
 def seeds(run: Run, plan: Plan) -> list[int | None]:
   """Return the seeds of a run; [None] if it is not repeated."""
   return list(range(plan.seeds or run.seeds)) if run.seeds else [None]
@@ -300,7 +307,7 @@ def _with_options(text: str, plan: Plan) -> str:
 def _proof(words: list[str]) -> pathlib.Path:
   named = dict(word.partition('=')[::2] for word in words)
   file = named.get('--output') or named.get('--json')
-  return pathlib.Path(file or f'{named["--workdir"]}/config.json')
+  return path('--output', file or f'{named["--workdir"]}/config.json')
 
 
 def configs(run: Run, plan: Plan) -> dict[str, dict[str, Any]]:

@@ -24,7 +24,7 @@ from launch.command import INPUT_ERROR, PREEMPTED
 from launch.tables import plan as plans
 from launch.tables import report
 from launch.wait import launcher_command
-from lmx import documents, records
+from lmx import documents, records, storage
 from lmx.redaction import redact
 
 Key = tuple[str, int | None]
@@ -60,7 +60,8 @@ def plan_tasks(
       except plans.Missing as error:
         # Finished runs need no data.
         planned, missing = plans.commands(run, seed, runs, plan, shown=True), str(error)
-      left = [command for command in planned if not command.proof.exists()]
+      is_open = lambda command: (shown and storage.is_remote(command.proof)) or not command.proof.exists()
+      left = [command for command in planned if is_open(command)]  # a dry run asks no bucket
       after = plans.prerequisites(run, seed, runs)
       if left:
         log = where.with_name(where.name + '.log')

@@ -1,0 +1,173 @@
+"""A table's trainings on rented machines: their data, compiled step, chip-hours and commands, in the order of use.
+
+`python -m launch.tables TABLE --where=gke --runs=gs://BUCKET/runs --dry_run` prints it. Nothing of it has been run on
+such machines: steps are those that `lmx compile` compiled, recorded in benchmarks/slices.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import functools
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from experiments.tables import DATA, Run
+from launch import accelerators, command, compile_first, wait
+from launch.tables import hours
+from launch.tables import plan as plans
+from lmx import storage
+from lmx.compilation.slices import GENERATIONS
+from lmx.errors import InputError
+from lmx.redaction import redact
+
+RECORD = plans.ROOT / 'benchmarks/slices.csv'
+COPY = '--exclude=.*/checkpoints/.*'  # a table needs metrics, not parameters
+_OF_MACHINE = ('model.dtype', 'model.remat', 'model.scan')  # settings that `pod` changes
+_OF_STEP = ('data.batch_size', 'data.length', 'data.batching.name')
+
+
+class Step(NamedTuple):
+  """A compiled step of slices.csv: its config, slice, memory of a chip in GiB, seconds, and commit."""
+
+  config: str
+  topology: str
+  gib: float
+  seconds: float
+  commit: str
+
+  @property
+  def chips(self) -> int:
+    """Chips of the slice."""
+    return int(self.topology.rpartition('-')[2])
+
+
+@functools.cache
+def record() -> tuple[Step, ...]:
+  """Return the steps that were compiled with the option `pod` and no other change of the batch."""
+  with RECORD.open(newline='', encoding='utf-8') as file:
+    return tuple(
+      Step(
+        line['config'],
+        line['topology'],
+        float(line['gib']),
+        float(line['compute_s']) + float(line['collectives_s']),
+        line['commit'],
+      )
+      for line in csv.DictReader(file)
+      if '--config.' not in line['options']
+    )
+
+
+def steps(run: Run, topology: str = '') -> list[Step]:
+  """Return the compiled steps of a run's model and batch; with `topology` only those of that slice."""
+  own = _step(run.config)
+  return [one for one in record() if topology in ('', one.topology) and _step(f'experiments/{one.config}') == own]
+
+
+@functools.cache
+def _step(config: str) -> Mapping[str, Any]:
+  """Return the settings of an experiment that determine its step, without the option `pod`."""
+  path, _, argument = config.partition(':')
+  names = [name for name in argument.split(',') if name != 'pod']
+  flat = plans.configs(Run('', f'{path}:{",".join(names)}'), plans.Plan())['']
+  return {
+    key: value
+    for key, value in flat.items()
+    if key in _OF_STEP or (key.startswith('model.') and key not in _OF_MACHINE)
+  }
+
+
+def describe(
+  name: str, todo: Sequence[Any], runs: Mapping[str, Run], plan: plans.Plan, args: argparse.Namespace
+) -> Iterator[str]:
+  """Yield the lines of each training among the tasks `todo` of the table `name`."""
+  machine, before = _machine(args), ''
+  for task in todo:
+    run = runs[task.key[0]]
+    yield task.title
+    trains = run.config and run.kind == 'train'
+    if trains and run.name != before:  # the first seed
+      for title, text in _lines(run, task.commands[0].words, runs, args, machine):
+        yield f'  {title:9} {text}'
+    for one in task.commands:
+      title = one.words[0] if one.words[0] in ('train', 'evaluate') else 'then'
+      yield f'  {title:9} {_launched(args, one.words)}'
+    before = run.name
+  rows = f' --rows={shlex.quote(args.rows)}' if args.rows else ''
+  yield f'collect {name}'
+  if storage.is_remote(plan.runs[0]):
+    yield f'  copy      gcloud storage rsync --recursive {shlex.quote(COPY)} {plan.runs[0]} runs/{name}'
+  yield f'  table     python -m launch.tables {name}{rows} --runs=runs/{name} --collect'
+
+
+def _machine(args: argparse.Namespace) -> accelerators.Slice | None:
+  """Return the slice or machine that the options of the launcher name; None without one."""
+  found = re.search(r'--accelerator[= ](\S+)', args.launch)
+  return accelerators.find(found[1], args.where) if found and args.where in accelerators.WHERE else None
+
+
+def _lines(
+  run: Run,
+  words: Sequence[str],
+  runs: Mapping[str, Run],
+  args: argparse.Namespace,
+  machine: accelerators.Slice | None,
+) -> Iterator[tuple[str, str]]:
+  flat = plans.configs(run, plans.Plan())['']
+  for data in re.findall(r'\{data\.(\w+)\}', ' '.join(run.settings)):
+    one = DATA[data]
+    yield 'data', f'{data}: {"; ".join(filter(None, (one.files, one.size, one.terms)))}'
+  yield 'prepare', _prepare(run, words, args)
+  yield from _compiled(run, words, flat, machine)
+  estimate = hours.of_run(run, runs)
+  if estimate:
+    yield 'estimate', f'{estimate:,.3g} hours of one H100 (launch/tables/hours.py)'
+
+
+def _launched(args: argparse.Namespace, words: Sequence[str]) -> str:
+  return redact(shlex.join(['python', *wait.launcher_command(args.where, args.launch, words)[1:]]))
+
+
+def _prepare(run: Run, words: Sequence[str], args: argparse.Namespace) -> str:
+  """Return the command that prepares the data on a machine without accelerators."""
+  prepare = [
+    'lmx',
+    'prepare',
+    *(word for word in command.config_options(words) if not word.startswith('--config.seed')),
+  ]
+  if args.where != 'gke':
+    return redact(shlex.join(prepare))
+  image = re.search(r'--image[= ](\S+)', args.launch)
+  job = re.sub(r'[^a-z0-9]+', '-', f'prepare-{run.name}'.lower())[:60]
+  name = image[1] if image else 'IMAGE'
+  return redact(shlex.join(['kubectl', 'create', 'job', job, f'--image={name}', '--', *prepare]))
+
+
+def _compiled(
+  run: Run, words: Sequence[str], flat: Mapping[str, Any], machine: accelerators.Slice | None
+) -> Iterator[tuple[str, str]]:
+  """Yield the compiled steps of a run with their chip-hours, or the command that compiles it."""
+  topology = ''
+  if machine is not None:
+    name, _, _ = machine.name.rpartition('-')
+    topology = f'{GENERATIONS[name]}-{machine.chips * machine.hosts}' if name in GENERATIONS else machine.name
+  found, updates = steps(run, topology), flat.get('train.steps')
+  for one in found:
+    text = f'{one.config} on {one.topology}: {one.gib:g} GiB a chip, {one.seconds:.4f} s an update (compiled at '
+    yield 'compiled', f'{text}{one.commit}, not run)'
+    if updates:
+      chip_hours = updates * one.seconds * one.chips / 3600
+      yield 'chips', f'{chip_hours:,.0f} chip-hours of {one.topology.partition("-")[0]} for {updates:,} such updates'
+  if found and ',pod' not in run.config and not any(word.endswith(',pod') for word in words):
+    yield 'note', '--options=pod trains with these settings; without it the step is that of the table'
+  if not found:
+    shown = f'compile --topology={topology or "TOPOLOGY"} ' + shlex.join(command.config_options(words))
+    if machine is not None:
+      try:
+        shown = shlex.join(compile_first.compile_command(words, machine))
+      except InputError:
+        pass
+    yield 'compiled', f'not recorded{f" on {topology}" if topology else ""}; `lmx {redact(shown)}` compiles it'

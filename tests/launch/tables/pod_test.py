@@ -1,0 +1,119 @@
+"""Rows on a pod: what a dry run prints for them, and their rehearsal on two processes with a folder for the bucket."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from launch.tables import options, plan, pod
+from launch.tables.__main__ import main
+from lmx.data import corpus
+from tests import documents_test
+
+GKE = '--launch=--name=x --image=IMAGE --accelerator={}'
+HEADLINES = {  # table -> rows, slice, their first training, its compiled step and updates
+  'gpt2_webtext': ('*repro_124m*', 'v5litepod-64', 'gpt2/webtext_124m seed 0', 'gpt2/webtext.py:124m,pod', 600_000),
+  'bert_ablation': (
+    '*l12_h768_a12/mlm_ppl',
+    'v5litepod-16',
+    'bert/pretrain_base',
+    'bert/pretrain.py:base,pod',
+    900_000,
+  ),
+  'transformer_xl_words': (
+    'transformer_xl/wikitext103/standard',
+    'v5litepod-4',
+    'transformer_xl/wikitext103_base seed 0',
+    'transformer_xl/wikitext103.py:base,pod',
+    400_000,
+  ),
+  'xlnet_ablation': (
+    'xlnet/ablation/4_k6/sst2',
+    'v5litepod-16',
+    'xlnet/ablation_xlnet',
+    'xlnet/pretrain.py:base,pod',
+    1_000_000,
+  ),
+  'transformer_mt': ('*mt/base/bleu_ende', 'v5litepod-16', 'transformer/wmt14_base_en_de seed 0', '', 100_000),
+}
+
+
+def lines_of(text, title):
+  """Return the lines of a training: [(first word, rest)]."""
+  own = text.partition(f'{title}\n')[2]
+  own = re.match(r'(?:  .*\n)*', own)[0]
+  return [tuple(line.split(maxsplit=1)) for line in own.splitlines()]
+
+
+@pytest.mark.parametrize('name', HEADLINES)
+def test_dry_run_has_every_step_of_a_pod_row(name, bucket, capsys):
+  rows, accelerator, title, config, updates = HEADLINES[name]
+  words = [name, f'--rows={rows}', '--where=gke', GKE.format(accelerator), '--runs=gs://B/runs', '--dry_run']
+  assert main(words) == 0
+  text = capsys.readouterr().out
+  found = dict(reversed(lines_of(text, title)))
+  assert re.search(r'\d (GB|pairs|documents|million)', found['data'])
+  prepare, train = found['prepare'].split(' -- lmx ')[1], found['train'].split(' -- ')[1]
+  assert found['prepare'].startswith('kubectl create job prepare-') and '--image=IMAGE' in found['prepare']
+  assert found['train'].startswith('python -m launch.gke --name=x') and '--workdir=gs://B/runs/' in train
+  for command in (prepare, train):
+    assert '--config.data.cache_dir=gs://B/runs/cache' in command
+    documents_test.check_commands(f'lmx {command}')
+  if config:
+    step = next(
+      one for one in pod.record() if (one.config, one.topology) == (config, accelerator.replace('litepod', 'e'))
+    )
+    assert found['compiled'].startswith(f'{config} on {step.topology}: {step.gib:g} GiB a chip')
+    assert (
+      found['chips']
+      == f'{updates * step.seconds * step.chips / 3600:,.0f} chip-hours of v5e for {updates:,} such updates'
+    )
+  else:
+    assert (
+      'not recorded on v5e-16; `lmx compile --topology=v5e:4x4 --config=experiments/transformer/' in found['compiled']
+    )
+  assert 'hours of one H100' in found['estimate']
+  assert lines_of(text, f'collect {name}') == [
+    ('copy', f"gcloud storage rsync --recursive '{pod.COPY}' gs://B/runs runs/{name}"),
+    (
+      'table',
+      f'python -m launch.tables {name} --rows={rows if "*" not in rows else repr(rows)} --runs=runs/{name} --collect',
+    ),
+  ]
+
+
+def test_runs_of_a_bucket_are_collected_from_a_copy(bucket, capsys):
+  assert main(['gpt2_webtext', '--runs=gs://B/runs', '--collect']) == 2
+  assert '--runs: got gs://B/runs with --collect; expected a local folder; copy it' in capsys.readouterr().err
+  given = options.parser().parse_args(['gpt2_webtext', '--runs=gs://B/runs'])
+  own = options.plan(given, ['data.cache_dir=gs://C'])
+  assert own.settings == ('data.cache_dir=gs://C',) and str(own.runs[0]) == 'gs://B/runs'
+  assert str(plan.path('--runs', 'runs')) == 'runs'
+
+
+@pytest.mark.parametrize('option', ['--collect', '--where=gke', '--config.optim.lr=1', '--data=ptb=x', '--seeds=2'])
+def test_rehearsal_has_its_own_runs_and_data(option, tmp_path, capsys):
+  assert main(['gpt2_webtext', f'--rehearse={tmp_path}', option]) == 2
+  assert f'{option.partition("=")[0].partition(".")[0]}: got it with --rehearse' in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_rehearsal_runs_the_commands_of_a_row(root, tmp_path):
+  words = ['-m', 'launch.tables', 'gpt2_webtext', '--rows=*repro_124m*', f'--rehearse={tmp_path}']
+  environment = os.environ | {'PYTHONPATH': str(root), 'XLA_FLAGS': ''}
+  done = subprocess.run([sys.executable, *words], cwd=root, env=environment, capture_output=True, text=True)
+  assert done.returncode == 0, done.stderr
+  assert '4 x cpu (cpu)' in done.stdout and '2 processes' in done.stdout and 'a rehearsal with the tiny' in done.stdout
+  (prepared,) = (tmp_path / 'buckets/rehearsal/cache/tokens').iterdir()
+  (read,) = (tmp_path / 'cache_of_hosts/tokens').glob('text_files*')
+  assert not (read / 'train.tokens').exists() and np.fromfile(read / 'train.tokens.read.blocks', np.uint8).all()
+  assert (
+    prepared.name
+    == read.name
+    == os.path.basename(corpus.read(str(tmp_path / f'cache_of_preparation/tokens/{read.name}')).dir)
+  )
