@@ -3,8 +3,13 @@
   python -m launch.slurm --nodes=2 --gpus=8 --time=24:00:00 -- train --config=experiments/gpt2/webtext.py --workdir=DIR
   python -m launch.slurm --gpus=1 --commands=FILE --jobs=4
 
+  python -m launch.slurm --gpus=8 --container=IMAGE --mount=/data:/data -- train ...
+
 The second runs each line of FILE (`train --config=...`) as an element of a job array, four at once. The nodes must see
-the current directory, which must be the project, and the Python that runs this command (or --python).
+the current directory, which must be the project, and the Python that runs this command (or --python). With --container
+each process runs in an image that has lmx's dependencies, by enroot (the plug-in pyxis of srun) or, with
+--runtime=apptainer, by `apptainer exec`. The project is mounted; --mount mounts further folders, such as the data, the
+caches ($LMX_DATA, $LMX_CACHE) and a work directory outside the project.
 
 By default there is one process per node, with all its GPUs; with --per_gpu one per GPU. A job gets SIGTERM two minutes
 before its time limit (--notice) and when it is preempted: lmx saves and exits with code 75, and the job is requeued, as
@@ -23,7 +28,7 @@ from collections.abc import Sequence
 
 from launch import command
 from launch.slurm import submitit_job
-from launch.slurm.job import CORES, Job, submit
+from launch.slurm.job import CORES, RUNTIMES, Job, submit
 from launch.slurm.wait import Waiter
 from launch.wait import keep_output, submit_and_wait
 from lmx import documents, ranges, storage
@@ -59,6 +64,7 @@ def _main(argv: Sequence[str] | None, streams: Console) -> int:
     **{name: value for name, value in fields.items() if value is not None},
     setup=tuple(args.setup_lines),
     more=tuple(args.sbatch),
+    mounts=tuple(args.mount),
     writes_code=bool(args.wait),
   )
   keep_output(streams, args, pathlib.Path(job.directory, job.logs, 'launch.log'))
@@ -96,6 +102,11 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--commands', default='', metavar='FILE', help='lmx commands, one per line, for a job array')
   parser.add_argument(
     '--jobs', type=ranges.integer(0, 1_000_000), default=0, help='elements of the array that run at once, 0 for all'
+  )
+  parser.add_argument('--container', metavar='IMAGE', help='image to run in; its python3 unless --python is given')
+  parser.add_argument('--runtime', choices=RUNTIMES, default='pyxis', help='what runs the container')
+  parser.add_argument(
+    '--mount', action='append', default=[], metavar='/FROM:/TO', help='folder of the container; repeatable'
   )
   parser.add_argument('--through', choices=('sbatch', 'submitit'), default='sbatch', help='what submits')
   command.add_arguments(parser)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ ENVIRONMENT = (
   'LMX_COMPILATION_CACHE',
   'JAX_COMPILATION_CACHE_DIR',
 )
+RUNTIMES = ('pyxis', 'apptainer')  # srun's plug-in of enroot; a command around lmx
 CORES = 4  # per GPU by default: for JAX's host threads and the workers that load data
 CODE_FILE = '.code-{}'  # file with the exit code of a job with --wait, in the output folder
 
@@ -43,10 +45,13 @@ class Job:
     jobs: elements of an array that run at once, 0 for all.
     logs: folder of the output files.
     directory: the project on the cluster.
-    python: the interpreter there.
+    python: the interpreter there, '' for this one or, in a container, python3.
     setup: lines of shell to run first, such as `module load cuda`.
     more: further options of sbatch.
     writes_code: write the exit code to CODE_FILE.
+    container: image in which every process runs, '' for none.
+    runtime: what runs it, one of RUNTIMES.
+    mounts: folders SOURCE:TARGET of the container, beside the project.
   """
 
   name: str = 'lmx'
@@ -64,10 +69,13 @@ class Job:
   jobs: int = 0
   logs: str = 'runs/slurm'
   directory: str = dataclasses.field(default_factory=os.getcwd)
-  python: str = sys.executable
+  python: str = ''
   setup: tuple[str, ...] = ()
   more: tuple[str, ...] = ()
   writes_code: bool = False
+  container: str = ''
+  runtime: str = 'pyxis'
+  mounts: tuple[str, ...] = ()
 
   def __post_init__(self):
     for name, least in {'nodes': 1, 'gpus': 0, 'cpus': 0, 'notice': 0, 'jobs': 0}.items():
@@ -75,6 +83,16 @@ class Job:
         raise InputError(f'--{name}: got {getattr(self, name)}; expected at least {least}')
     if self.per_gpu and not self.gpus:
       raise InputError('--per_gpu needs --gpus, the number of GPUs per node')
+    if self.mounts and not self.container:
+      raise InputError('--mount: got no --container; expected its image')
+    for mount in self.mounts:
+      if not re.fullmatch(r'/[^:,\s]*:/[^:,\s]*(:[a-z+]+)?', mount):
+        raise InputError(f'--mount: got "{mount}"; expected /SOURCE:/TARGET, without commas and spaces')
+
+  @property
+  def interpreter(self) -> str:
+    """Return the interpreter on the nodes."""
+    return self.python or ('python3' if self.container else sys.executable)
 
   @property
   def tasks(self) -> int:
@@ -200,15 +218,33 @@ def script(job: Job, run: command.Run, commands: Sequence[Sequence[str]] = ()) -
       'LMX_COORDINATOR="${LMX_HOSTS%%,*}:$((20000 + SLURM_JOB_ID % 10000))"',
       f'export LMX_HOSTS LMX_COORDINATOR LMX_NUM_PROCESSES={processes}',
     ]
-  return '\n'.join([*lines, RUN, *([WRITE_CODE] if job.writes_code else []), 'exit "$code"', ''])
+  run_all = RUN.replace(' bash -c "$task"', f' {pyxis(job)}bash -c "$task"')
+  return '\n'.join([*lines, run_all, *([WRITE_CODE] if job.writes_code else []), 'exit "$code"', ''])
+
+
+def pyxis(job: Job) -> str:
+  """Return the options of srun that run a step in a container, with a space behind; '' without pyxis."""
+  if not job.container or job.runtime != 'pyxis':
+    return ''
+  options = {'image': job.container, 'mounts': _mounts(job), 'workdir': job.directory}
+  return ''.join(f'{shlex.quote(f"--container-{name}={value}")} ' for name, value in options.items())
+
+
+def _mounts(job: Job) -> str:
+  return ','.join([f'{job.directory}:{job.directory}', *job.mounts])
 
 
 def _shell_arrays(job: Job, run: command.Run) -> list[str]:
   """Return the command and its preflight as arrays of the shell."""
   check = preflight_words(job, run)
+  inside = ''
+  if job.container and job.runtime == 'apptainer':
+    gpus = ['--nv'] if job.gpus else []
+    words = ['apptainer', 'exec', *gpus, '--bind', _mounts(job), '--pwd', job.directory, job.container]
+    inside = f'{shlex.join(words)} '
   return [
-    f'command=({command.lmx_command(run.words, job.python)})',
-    f'check=({command.lmx_command(check, job.python) if check else ""})',
+    f'command=({inside}{command.lmx_command(run.words, job.interpreter)})',
+    f'check=({inside + command.lmx_command(check, job.interpreter) if check else ""})',
   ]
 
 

@@ -133,18 +133,25 @@ def submit(job: Job, run: command.Run, commands: Sequence[Sequence[str]] = ()) -
     import submitit
   except ImportError:
     raise InputError('submitit is not installed: run `pip install "lmx[slurm]"`, or omit --through') from None
-  if job.setup or job.more:
-    raise InputError('--setup and --sbatch: got --through=submitit; expected --through=sbatch')
+  if job.setup or job.more or job.container:
+    raise InputError('--setup, --sbatch and --container: got --through=submitit; expected --through=sbatch')
   run.secret_values()
   command.search_path('sbatch')
   logs = pathlib.Path(job.directory) / job.logs / '%j'
-  executor = submitit.SlurmExecutor(folder=logs, python=shlex.quote(job.python))
+  executor = submitit.SlurmExecutor(folder=logs, python=shlex.quote(job.interpreter))
   executor.update_parameters(**parameters(job, run))
   runs = [dataclasses.replace(run, words=tuple(words)) for words in commands] or [run]
   kept = str(pathlib.Path(job.directory) / job.logs / CODE_FILE) if job.writes_code else ''
   tasks = [
     Task(
-      each.words, preflight_words(job, each), job.python, job.directory, dict(run.env), run.restarts, job.per_gpu, kept
+      each.words,
+      preflight_words(job, each),
+      job.interpreter,
+      job.directory,
+      dict(run.env),
+      run.restarts,
+      job.per_gpu,
+      kept,
     )
     for each in runs
   ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -59,7 +60,96 @@ def test_script_of_a_job_that_is_waited_for():
   assert text == (GOLDEN / 'slurm_waited.sh').read_text()
 
 
-@pytest.mark.parametrize('name', ['slurm_nodes.sh', 'slurm_array.sh', 'slurm_waited.sh'])
+CONTAINERS = {
+  'slurm_pyxis.sh': dict(container='nvcr.io#nvidia/jax:26.01-py3', nodes=2, mounts=('/data:/data:ro',)),
+  'slurm_apptainer.sh': dict(container="/images/it's lmx.sif", runtime='apptainer', jobs=1),
+}
+
+
+def container_job(name, **more):
+  return job_of(**{'gpus': 8, 'python': '', **CONTAINERS[name], **more})
+
+
+@pytest.mark.parametrize('name', CONTAINERS)
+def test_script_of_a_container(name):
+  commands = [('train', '--config=a.py', f'--config.seed={seed}') for seed in (1, 2)] if 'apptainer' in name else []
+  text = script(container_job(name), run_of('train', '--config=a.py', '--workdir=runs/a'), commands)
+  assert text == (GOLDEN / name).read_text()
+
+
+@pytest.mark.parametrize('name', CONTAINERS)
+def test_processes_run_in_the_container(name, tmp_path):
+  """The stand-ins for srun and apptainer note their words; srun runs the task, apptainer lmx."""
+  after = {'srun': 'while [ "$1" != bash ]; do shift; done', 'apptainer': 'while [ "$1" != python3 ]; do shift; done'}
+  for program, text in {**after, 'python3': 'exit 3'}.items():
+    note = f'printf "%s\\0" {program} "$@" >> {tmp_path}/words'
+    (tmp_path / program).write_text(f'#!/bin/bash\n{note}\n{text}\nexec "$@"\n')
+    (tmp_path / program).chmod(0o755)
+  commands = [('list', *NASTY)] * 2
+  job = container_job(name, directory=str(tmp_path), nodes=1, logs=str(tmp_path))
+  env = {
+    'PATH': f'{tmp_path}:{os.environ["PATH"]}',
+    'SLURM_JOB_ID': '7',
+    'SLURM_ARRAY_TASK_ID': '1',
+    'SLURM_PROCID': '0',
+  }
+  done = subprocess.run(['bash', '-c', script(job, run_of('list', preflight=False), commands)], env=env, check=False)
+  assert done.returncode == 3
+  words = (tmp_path / 'words').read_text().split('\0')[:-1]
+  lmx = words[len(words) - words[::-1].index('python3') - 1 :]
+  assert lmx == ['python3', '-m', 'lmx.cli.main', 'list', *NASTY]
+  mounts = ','.join([f'{tmp_path}:{tmp_path}', *job.mounts])
+  if job.runtime == 'pyxis':
+    wanted = [f'--container-image={job.container}', f'--container-mounts={mounts}', f'--container-workdir={tmp_path}']
+    assert words[2 : 2 + len(wanted)] == wanted and words[1] == '--kill-on-bad-exit=1'
+  else:
+    wanted = ['apptainer', 'exec', '--nv', '--bind', mounts, '--pwd', str(tmp_path), job.container, 'python3']
+    at = words.index('lmx') + 1
+    assert words[at : at + len(wanted)] == wanted
+
+
+def test_bad_containers_are_reported():
+  for more, message in (
+    ({'mounts': ('/a:/b',)}, '--mount: got no --container'),
+    ({'container': 'a', 'mounts': ('data',)}, '--mount: got "data"'),
+  ):
+    with pytest.raises(InputError, match=message):
+      job_of(**more)
+  with pytest.raises(InputError, match='--container: got --through=submitit|submitit is not installed'):
+    submitit_job.submit(job_of(container='a'), run_of('list'))
+
+
+SCRIPTS = ['slurm_nodes.sh', 'slurm_array.sh', 'slurm_waited.sh', *CONTAINERS]
+
+
+def sbatch(text, folder, *options):
+  """The error of Slurm's own parser, which then does not reach a controller."""
+  program = shutil.which('sbatch')
+  if not program:
+    pytest.skip('needs sbatch: apt-get install slurm-client')
+  plugins = [f'PluginDir={path}\n' for path in pathlib.Path(program).parents[1].glob('lib/*/slurm-wlm')]
+  (folder / 'slurm.conf').write_text(
+    'ClusterName=test\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort=1\nAuthType=auth/none\nMessageTimeout=1\n'
+    f'GresTypes=gpu\n{"".join(plugins)}NodeName=localhost CPUs=2\nPartitionName=test Nodes=ALL Default=YES\n'
+  )
+  (folder / 'job.sh').write_text(text)
+  env = {**os.environ, 'SLURM_CONF': str(folder / 'slurm.conf')}
+  words = [program, '--test-only', *options, 'job.sh']
+  return subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True).stderr
+
+
+@pytest.mark.parametrize('name', SCRIPTS)
+def test_slurm_parses_the_scripts(name, tmp_path):
+  assert 'Unable to contact slurm controller' in sbatch((GOLDEN / name).read_text(), tmp_path)
+
+
+def test_slurm_refuses_wrong_scripts(tmp_path):
+  text = (GOLDEN / 'slurm_nodes.sh').read_text()
+  assert 'Invalid --time specification' in sbatch(text.replace('--time=1-00:00:00', '--time=week'), tmp_path)
+  assert 'unrecognized option' in sbatch(text.replace('--requeue', '--requeued'), tmp_path)
+
+
+@pytest.mark.parametrize('name', SCRIPTS)
 def test_bash_can_read_the_scripts(name):
   subprocess.run(['bash', '-n', GOLDEN / name], check=True)
 
