@@ -47,6 +47,8 @@ JOBS = {
   'gke_tpu': dict(accelerator='v6e-1'),
   'gke_multislice': dict(accelerator='v5litepod-16', slices=2, queue='tpus', priority='high', spot=True),
   'gke_gpu': dict(accelerator='h100-80gb-8', nodes=4, queue='gpus', namespace='lab', service_account='trainer'),
+  'gke_gpu_mega': dict(accelerator='h100-mega-80gb-8', nodes=2),
+  'gke_gpu_rdma': dict(accelerator='b200-8', nodes=2, networks=','.join(['default', *(f'r{i}' for i in range(8))])),
 }
 
 
