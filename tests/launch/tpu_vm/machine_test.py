@@ -78,8 +78,9 @@ def test_preempted_slice_replaces_all(cloud):
 
 def dry_run(queued, slices=1, **more):
   run = command.Run(('train', '--config=a.py', "--workdir=gs://b/it's"), {'NOTE': 'a b'}, dry_run=True, **more)
-  machine = machine_of(queued=queued, slices=slices, spot=True, project='lab')
-  assert Launch(machine, run, '0123456789abcdef', '').run_to_end() == 0
+  launch = Launch(machine_of(queued=queued, slices=slices, spot=True, project='lab'), run, '0123456789abcdef', '')
+  assert launch.run_to_end() == 0
+  launch.machines.delete(launch.runner)
 
 
 DRY = {'tpu_vm': {}, 'tpu_vm_queued': {'secrets': ('WANDB_API_KEY',)}, 'tpu_vm_slices': {'slices': 2}}
