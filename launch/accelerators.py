@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from lmx.compilation import slices
+from lmx.compilation import cards, slices
 from lmx.errors import InputError, nearest
 
 _PLANE, _CUBES = (
@@ -100,6 +100,12 @@ class Slice:
   topology: str = ''
   runtime: str = ''
   machine_type: str = ''
+
+  @property
+  def compiled(self) -> str:
+    """Return lmx's name of the chips, a key of `slices.CHIPS` or `cards.CARDS`; '' if lmx compiles for none."""
+    kind = self.name.rpartition('-')[0]
+    return slices.GENERATIONS.get(kind) or cards.GOOGLE.get(kind, '')
 
 
 def names(kind: str = '') -> list[str]:

@@ -23,7 +23,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO
 
+from launch import accelerators
 from lmx import console, ranges
+from lmx.compilation import flags
 from lmx.errors import InputError, ReaderGone
 from lmx.redaction import has_secret, redact
 
@@ -116,6 +118,9 @@ def add_arguments(parser: argparse.ArgumentParser, *, restarts: int = 3, poll: f
     '--secret', action='append', default=[], metavar='NAME', help='variable to pass on unseen; repeatable'
   )
   parser.add_argument(
+    '--flags', default='', help=f'compiler flags, or those of a recipe: {", ".join(flags.PRESETS)} (launch.md)'
+  )
+  parser.add_argument(
     '--restarts', type=ranges.integer(0, 1_000_000), default=restarts, help='times to resume after a preemption'
   )
   parser.add_argument(
@@ -138,8 +143,13 @@ def split(argv: Sequence[str] | None) -> tuple[list[str], tuple[str, ...]]:
   return argv[:at], tuple(argv[at + 1 :])
 
 
-def parse_run(args: argparse.Namespace, words: Sequence[str]) -> Run:
+def parse_run(args: argparse.Namespace, words: Sequence[str], slice_: accelerators.Slice | None = None) -> Run:
   """Return the run of parsed arguments.
+
+  Args:
+    args: parsed options of `add_arguments`.
+    words: arguments after `lmx`.
+    slice_: slice or machine that --flags must suit; None if it is not known.
 
   Raises:
     InputError: a variable without a value, or a secret with one.
@@ -152,6 +162,9 @@ def parse_run(args: argparse.Namespace, words: Sequence[str]) -> Run:
     if '=' not in text:
       raise InputError(f'--env={text}: got no value; give --env={text}=VALUE')
   env = dict(text.split('=', 1) for text in args.env)
+  if args.flags:
+    name, kind = (slice_.compiled, slice_.kind) if slice_ else ('', 'gpu')
+    env |= flags.joined(flags.resolve(args.flags, name, kind), env)
   return Run(tuple(words), env, tuple(args.secret), args.restarts, args.preflight, args.dry_run)
 
 

@@ -13,13 +13,14 @@ from lmx.errors import InputError
 from lmx.redaction import redact
 
 
-def compile_command(words: Sequence[str], slice_: accelerators.Slice, number: int = 1) -> list[str]:
+def compile_command(words: Sequence[str], slice_: accelerators.Slice, number: int = 1, flags: str = '') -> list[str]:
   """Return the `lmx compile` of a training on TPU slices or on a machine with GPUs.
 
   Args:
     words: the lmx command to launch.
     slice_: the slice or machine.
     number: how many of it.
+    flags: value of --flags, '' for none.
 
   Raises:
     InputError: the command trains nothing, or XLA does not compile for the accelerator.
@@ -37,16 +38,17 @@ def compile_command(words: Sequence[str], slice_: accelerators.Slice, number: in
     known = f'a TPU of {", ".join(GENERATIONS)} or one machine of {", ".join(cards.GOOGLE)}'
     got = slice_.name if number == 1 else f'{number} of {slice_.name}'
     raise InputError(f'--compile_first: got {got}; expected {known}; leave --compile_first out')
-  return ['compile', f'--topology={topology}', *command.config_options(words[1:])]
+  options = [f'--flags={flags}'] if flags else []
+  return ['compile', f'--topology={topology}', *options, *command.config_options(words[1:])]
 
 
-def check(words: Sequence[str], slice_: accelerators.Slice, number: int = 1, *, dry_run: bool) -> None:
+def check(words: Sequence[str], slice_: accelerators.Slice, number: int = 1, flags: str = '', *, dry_run: bool) -> None:
   """Compile the step of a training for slices or a machine, or with `dry_run` print the command.
 
   Raises:
     InputError: the step does not compile or does not fit.
   """
-  words = compile_command(words, slice_, number)
+  words = compile_command(words, slice_, number, flags)
   command.write(f'lmx {redact(shlex.join(words))}')
   # Through this process, because the compilation would end if its own output were gone.
   if not dry_run and command.Runner().follow([sys.executable, *command.MODULE, *words]):

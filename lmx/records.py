@@ -39,7 +39,7 @@ _TEXTS = (
   'device',
   'protocol',
 )
-_AS_WRITTEN = (*_TEXTS, 'labels', 'command', 'versions')  # where 'NaN' and 'Infinity' are texts
+_AS_WRITTEN = (*_TEXTS, 'labels', 'command', 'versions', 'flags')  # where 'NaN' and 'Infinity' are texts
 _SECONDS = ('seconds', 'training_seconds')
 _OPTIONAL = (*_AS_WRITTEN, *_SECONDS, 'baselines', 'validation_baselines', 'classes', 'bleu_by_length')
 _SHARES = ('precision', 'recall', 'f1')
@@ -170,9 +170,9 @@ def read_results_file(path: Any, required: Sequence[str] = ()) -> Record:
       raise InputError(f'{where}: {name}: got {results[name]}; expected at least 0')
   if 'metric' in required or results.get('metric', '') in results:
     check_number(results.get(results['metric']), f'{where}: {results["metric"]}')
-  for name in ('versions', 'baselines', 'validation_baselines'):
+  for name in ('versions', 'flags', 'baselines', 'validation_baselines'):
     for part, inner in documents.field(results, name, dict, where, {}).items():
-      documents.convert(inner, str if name == 'versions' else dict, f'{where}: {name}: {part}')
+      documents.convert(inner, str if name in ('versions', 'flags') else dict, f'{where}: {name}: {part}')
   for part in documents.field(results, 'command', list, where, []):
     documents.convert(part, str, f'{where}: command')
   if 'rows' in results or 'interval' in results:

@@ -30,6 +30,7 @@ RESULTS = {
   'data_hash': 'a' * 64,
   'command': ['lmx', 'train', '--config.optim.lr=0.5'],
   'versions': {'jax': '0.10'},
+  'flags': {'XLA_FLAGS': '--xla_x=Infinity'},
   'labels': ['NaN', 'b'],
   'confusion': [[1, 2], [3, 4]],
   'classes': {'b': {'precision': 0.5, 'recall': 0.5, 'f1': 0.5, 'count': 3}},

@@ -115,6 +115,16 @@ def _adder(name: str) -> Any:
   return main._module(name).add_arguments
 
 
+def flags() -> str:
+  """Return a table of the presets of compiler flags."""
+  from lmx.compilation.flags import PRESETS
+
+  rows = ['| `--flags` | For | Flags | Source |', '|---|---|---|---|']
+  for name, preset in PRESETS.items():
+    rows.append(f'| `{name}` | {", ".join(preset.accelerators)} | {len(preset.flags)} | {preset.source} |')
+  return '\n'.join(rows)
+
+
 def launchers() -> str:
   """Return the reference of the programs of launch/."""
   text = []

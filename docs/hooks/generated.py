@@ -145,6 +145,7 @@ def data_sets() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
   'launchers': command_pages.launchers,
+  'flags': command_pages.flags,
   'configuration': configuration_pages.index,
   'data_sets': data_sets,
   'models': model_pages.cards,

@@ -9,6 +9,9 @@ code ends the JobSet. A secret is the key of its name in the cluster's Secret --
 
   kubectl create secret generic lmx --from-env-file=<(printenv | grep ^WANDB_API_KEY=)
 
+Several machines with 8 H100, H200 or B200 get NCCL's settings of the platform's examples (TCPX, TCPXO, RDMA) and its
+networks (vpc1... or rdma-0...); --networks names others.
+
 With --wait=FILE the launcher waits for the end (launch/wait.py) and deletes the JobSet. --dry_run prints the
 manifest, with --through=xpk the command line. Imports no JAX.
 """
@@ -20,7 +23,7 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
-from launch import accelerators, command, compile_first
+from launch import command, compile_first
 from launch.gke.job import Job, start
 from launch.gke.wait import Waiter
 from launch.wait import keep_output, submit_and_wait
@@ -45,6 +48,9 @@ def _main(argv: Sequence[str] | None, streams: Console) -> int:
   parser.add_argument('--nodes', type=ranges.integer(1, 100_000), default=1, help='machines with GPUs')
   for name in ('queue', 'priority', 'namespace', 'service_account'):
     parser.add_argument(f'--{name}', default='', help=f'{name.replace("_", " ")} of the cluster')
+  parser.add_argument(
+    '--networks', default='', metavar='NAME,...', help="the cluster's networks for NCCL, 'none' for the pods' own"
+  )
   parser.add_argument('--spot', action='store_true', help='on machines that can be preempted')
   parser.add_argument(
     '--grace', type=ranges.integer(0, 1_000_000), default=120, help='seconds between SIGTERM and SIGKILL'
@@ -57,11 +63,11 @@ def _main(argv: Sequence[str] | None, streams: Console) -> int:
   args = parser.parse_args(own)
   command.require_command(words)
   job = Job(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Job)})
-  run = command.parse_run(args, words)
+  run = command.parse_run(args, words, job.machine)
   keep_output(streams, args)
   if args.compile_first:
     number = max(job.slices, job.nodes)  # one of them is 1
-    compile_first.check(words, accelerators.find(job.accelerator, 'gke'), number, dry_run=run.dry_run)
+    compile_first.check(words, job.machine, number, args.flags, dry_run=run.dry_run)
   if args.wait and not run.dry_run:
     command.search_path('kubectl')
     return submit_and_wait('gke', Waiter(job, run, args.through, args.cluster), args.wait, args.poll)

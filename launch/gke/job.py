@@ -9,6 +9,7 @@ import shlex
 from typing import Any
 
 from launch import accelerators, command, preflight
+from launch.gke import network
 from lmx.errors import InputError
 
 PORT = 8476  # of process 0, as JAX has it on TPUs
@@ -36,6 +37,7 @@ class Job:
     grace: seconds between SIGTERM and SIGKILL.
     service_account: service account of the pods, '' for the default one.
     secrets_of: cluster Secret with the values of secrets.
+    networks: the cluster's networks for NCCL, see `network.find`.
   """
 
   name: str
@@ -50,6 +52,7 @@ class Job:
   grace: int = 120
   service_account: str = ''
   secrets_of: str = 'lmx'
+  networks: str = ''
 
   def __post_init__(self):
     for field in ('name', 'queue', 'priority', 'namespace', 'service_account', 'secrets_of'):
@@ -67,6 +70,12 @@ class Job:
       raise InputError('--slices is for TPUs; with GPUs give --nodes')
     if self.nodes > 1 and self.machine.kind == 'tpu':
       raise InputError(f'--nodes is for GPUs; {self.accelerator} has {self.machine.hosts} machines, times --slices')
+    _ = self.network
+
+  @property
+  def network(self) -> network.Network | None:
+    """Return NCCL's settings of machines with GPUs, None without."""
+    return network.find(self.accelerator, self.nodes, self.networks)
 
   @property
   def machine(self) -> accelerators.Slice:
@@ -81,7 +90,7 @@ class Job:
 
 def shell(job: Job, run: command.Run, replicated: str = JOB) -> str:
   """Return the shell script of a container: the preflight, then the command."""
-  lines = ['set -e', *command.export_lines(run.remote_env())]
+  lines = ['set -e', *(network.script(job.network) if job.network else []), *command.export_lines(run.remote_env())]
   if job.machine.kind == 'tpu':
     lines += ['export LMX_COORDINATOR=auto'] if job.pods * job.slices > 1 else []
   elif job.pods > 1:
@@ -112,7 +121,7 @@ def manifest(job: Job, run: command.Run) -> dict[str, Any]:
   metadata['labels'] = {'app.kubernetes.io/name': 'lmx', **{name: value for name, value in labels.items() if value}}
   if job.machine.kind == 'tpu':  # a slice is its own pool
     metadata['annotations'] = {'alpha.jobset.sigs.k8s.io/exclusive-topology': 'cloud.google.com/gke-nodepool'}
-  spec = {
+  spec: dict[str, Any] = {
     'parallelism': job.pods,
     'completions': job.pods,
     'completionMode': 'Indexed',
@@ -125,6 +134,8 @@ def manifest(job: Job, run: command.Run) -> dict[str, Any]:
     },
     'template': {'spec': _pod(job, run)},
   }
+  if job.network:
+    spec['template'] = {'metadata': {'annotations': network.pod_annotations(job.network)}, **spec['template']}
   return {
     'apiVersion': 'jobset.x-k8s.io/v1alpha2',
     'kind': 'JobSet',
@@ -161,7 +172,7 @@ def _pod(job: Job, run: command.Run) -> dict[str, Any]:
     'resources': {'limits': {resource: machine.chips}},
     'volumeMounts': [{'name': 'shm', 'mountPath': '/dev/shm'}],
   }
-  return {
+  pod = {
     'restartPolicy': 'Never',
     'terminationGracePeriodSeconds': job.grace,
     **({'serviceAccountName': job.service_account} if job.service_account else {}),
@@ -171,6 +182,9 @@ def _pod(job: Job, run: command.Run) -> dict[str, Any]:
     'containers': [container],
     'volumes': [{'name': 'shm', 'emptyDir': {'medium': 'Memory'}}],  # NCCL and libtpu want more than 64 MiB
   }
+  if job.network:
+    network.add_to(pod, job.network)
+  return pod
 
 
 def _secrets(job: Job, run: command.Run) -> list[dict[str, Any]]:

@@ -43,7 +43,8 @@ def main(kind: Any, parser: argparse.ArgumentParser, argv: Sequence[str] | None,
     if '://' in args.logs:
       raise InputError(f'--logs: got {args.logs}; expected a folder of this machine')
   machines = kind(**{field.name: getattr(args, field.name) for field in dataclasses.fields(kind)})
-  run = command.parse_run(args, words)
+  slice_ = accelerators.find(machines.accelerator, machines.launcher)
+  run = command.parse_run(args, words, slice_)
   keep_output(streams, args)
   runner = command.Runner(run.dry_run)
   code = 0
@@ -52,8 +53,7 @@ def main(kind: Any, parser: argparse.ArgumentParser, argv: Sequence[str] | None,
       command.search_path('gcloud')
       run.secret_values()
     if args.compile_first:
-      slice_ = accelerators.find(machines.accelerator, machines.launcher)
-      compile_first.check(words, slice_, machines.slices, dry_run=run.dry_run)
+      compile_first.check(words, slice_, machines.slices, args.flags, dry_run=run.dry_run)
     if args.wait and not run.dry_run:
       return wait(machines, run, args)
     launch = Launch(machines, run, find_commit(command.Runner(), args.commit), args.logs, args.poll)

@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 from lmx import ranges
-from lmx.compilation import cards, slices
+from lmx.compilation import cards, flags, slices
 from lmx.errors import InputError
 
 # Must be set before JAX starts.
@@ -51,6 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     default=0,
     help='vocabulary size; then the data is not read and need not be prepared on this machine',
   )
+  parser.add_argument(
+    '--flags', default='', help=f'compiler flags, or those of a recipe: {", ".join(flags.PRESETS)} (launch.md)'
+  )
   parser.add_argument('--json', metavar='FILE', help='file for the report')
   parser.add_argument('--hlo', metavar='FILE', help="file for XLA's program")
 
@@ -75,8 +78,10 @@ def _compile(args: argparse.Namespace, slice_: slices.Topology | cards.Server, d
   from lmx.compilation import bundles, partition, program, report, topology
   from lmx.config import resolve
 
+  added = _flags(args, slice_)
+  os.environ.update(flags.joined(added, os.environ))  # before XLA and libtpu are loaded
   if not isinstance(slice_, cards.Server) and not args.partition:
-    os.environ['LIBTPU_INIT_ARGS'] = bundles.flags(dump)  # before libtpu is loaded
+    os.environ['LIBTPU_INIT_ARGS'] = bundles.flags(dump)
   if args.partition and slice_.devices == 1:
     raise InputError('--partition: got one chip; expected several; omit --partition')
   config, devices = resolve.load(args.config, args.overrides), topology.devices(slice_)
@@ -90,11 +95,22 @@ def _compile(args: argparse.Namespace, slice_: slices.Topology | cards.Server, d
     result = report.about(step, slice_) | report.read(text, step.model_flops, slice_, estimated=False)
   else:
     result, text = report.compile_step(step, slice_, dump)
+  if added:
+    result |= {'flags': ' '.join(added.values()), 'notes': [*result['notes'], f'compiled with --flags={args.flags}']}
   print('\n'.join(report.lines(result)))
   for path, content in ((args.json, json.dumps(result, indent=1)), (args.hlo, text)):
     if path:
       pathlib.Path(path).write_text(content, encoding='utf-8')
   return 0 if result.get('fits', True) else 2
+
+
+def _flags(args: argparse.Namespace, slice_: slices.Topology | cards.Server) -> dict[str, str]:
+  """Return the variable with the compiler flags of --flags, {} without."""
+  if not args.flags:
+    return {}
+  if isinstance(slice_, cards.Server):
+    return flags.resolve(args.flags, slice_.name, 'gpu')
+  return flags.resolve(args.flags, slice_.generation, 'tpu')
 
 
 def _compile_with_more_stack(args: argparse.Namespace) -> int | None:
@@ -123,4 +139,5 @@ def _compile_with_more_stack(args: argparse.Namespace) -> int | None:
 def _command(args: argparse.Namespace) -> list[str]:
   """Return the command that compiles the same step whole."""
   command = ['compile', f'--config={args.config}', f'--topology={args.topology}', f'--vocabulary={args.vocabulary}']
+  command += [f'--flags={args.flags}'] if args.flags else []
   return command + [f'--config.{override}' for override in args.overrides]

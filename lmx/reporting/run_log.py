@@ -63,6 +63,11 @@ def versions() -> dict[str, str]:
   return {'python': platform.python_version(), 'lmx': lmx.__version__, **packages}
 
 
+def flags() -> dict[str, str]:
+  """Return the variables with flags of XLA and libtpu, and their values."""
+  return {name: value for name in ('XLA_FLAGS', 'LIBTPU_INIT_ARGS') if (value := os.environ.get(name))}
+
+
 def commit() -> str:
   """Return lmx's short commit hash, with '-dirty' for uncommitted changes; '' outside a git checkout."""
   root = pathlib.Path(lmx.__file__).resolve().parents[1]
@@ -439,6 +444,7 @@ class Logger:
       about = {'seconds': self.seconds(), 'time': self.ledger.totals()}
       about['utilisation'] = utilisation.summarize(read_metrics(self.workdir))
       about |= {'versions': versions(), 'commit': commit(), 'device': device()}
+      about |= {'flags': flags()} if flags() else {}
       self._add_results(values)
       _replace(self.workdir / 'results.json', json.dumps(to_json({**values, **about}), indent=2) + '\n')
 

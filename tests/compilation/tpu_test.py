@@ -13,7 +13,8 @@ import sys
 import pytest
 
 from benchmarks import slices
-from lmx.compilation import hlo
+from lmx.compilation import flags, hlo
+from lmx.compilation.slices import CHIPS
 
 ROOT = pathlib.Path(__file__).parents[2]
 ROWS = 7  # of each chip; no other size of the models is 7 times the number of chips
@@ -43,6 +44,16 @@ def compiled(tmp_path, config, topology, *options):
   )
   assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
   return json.loads((tmp_path / 'report.json').read_text()), hlo.Program((tmp_path / 'program.hlo').read_text())
+
+
+@pytest.mark.parametrize('name', [name for name, each in flags.PRESETS.items() if each.accelerators[0] in CHIPS])
+def test_flags_of_a_preset_compile(name, tmp_path):
+  """libtpu ends the process on an unknown flag."""
+  config, chips = 'gpt2/webtext.py:124m', 4
+  options = [f'--config.data.batch_size={ROWS * chips}', '--config.optim.accumulate=1', *CONFIGS[config]]
+  topology = f'{flags.PRESETS[name].accelerators[-1]}-{chips}'
+  report, _ = compiled(tmp_path, config, topology, f'--flags={name}', *options)
+  assert report['flags'] == ' '.join(flags.PRESETS[name].flags) and f'--flags={name}' in report['notes'][-1]
 
 
 @pytest.mark.parametrize('chips', [16, 256])

@@ -288,7 +288,9 @@ def test_tensorboard_holds_settings_results_pictures_and_samples(tmp_path):
   assert [metric.name.tag for metric in metrics] == ['results/accuracy']
 
 
-def test_results(tmp_path):
+def test_results(tmp_path, monkeypatch):
+  monkeypatch.setenv('LIBTPU_INIT_ARGS', '--xla_tpu_x=1')
+  monkeypatch.delenv('XLA_FLAGS', raising=False)
   run(tmp_path, 0, 20)
   with run_log.Logger(tmp_path, 40, start_step=20, tokens_per_step=1) as logger:
     before = run_log.read_metrics(tmp_path)[-1]['seconds']
@@ -299,6 +301,7 @@ def test_results(tmp_path):
   assert found['seconds'] > before
   assert found['versions'].keys() >= {'python', 'jax', 'jaxlib', 'flax', 'optax', 'lmx'}
   assert found['versions']['jax'] == jax.__version__ and found['versions']['lmx'] == lmx.__version__
+  assert found['flags'] == {'LIBTPU_INIT_ARGS': '--xla_tpu_x=1'}
   assert found['device'].startswith(f'{jax.device_count()} x ') and 'cpu' in found['device']
   assert not list(tmp_path.glob('*.part'))
 

@@ -378,7 +378,7 @@ def _environment(report: Report) -> Iterator[tuple[str, Any]]:
   for name, text in (('training_seconds', 'training'), ('seconds', 'in all')):
     if _is_number(values.get(name)):
       yield text, Markup('{} s ({})').format(number(values[name]), formats.duration(values[name]))
-  for name, version in values.get('versions', {}).items():
+  for name, version in {**values.get('versions', {}), **values.get('flags', {})}.items():
     yield name, formats.code(version)
   if 'imported_from' in report.data:
     yield 'imported from', str(report.data['imported_from'])
