@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-ENTERED, IMPORTED = 120, 155
+ENTERED, IMPORTED = 125, 160
 WALK = """
 import inspect, json, pathlib, sys, threading
 root, command = pathlib.Path(sys.argv[1]), sys.argv[2:]
