@@ -180,6 +180,16 @@ def test_run_killed_ten_times_ends_bit_equal(root, tmp_path, model):
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
+def test_run_killed_with_worker_processes_equals_one_without(root, tmp_path):
+  finish(start(root, 'gpt2', tmp_path / 'whole'))
+  killed_again_and_again(root, 'gpt2', tmp_path / 'killed', '--config.data.processes=2', kills=3, seed=3)
+  (whole, step), (again, same_step) = params(tmp_path / 'whole'), params(tmp_path / 'killed')
+  assert step == same_step == 40
+  jax.tree.map(np.testing.assert_array_equal, whole, again)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize('model', EXPERIMENTS)
 def test_run_restarted_on_other_device_counts_ends_equal_within_1e_6(root, tmp_path, model):
   stable = STABLE.get(model, ('--config.optim.eps=1e-4',))
