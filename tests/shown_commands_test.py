@@ -241,12 +241,13 @@ def run_block(text: str) -> None:
 
 
 PLACEHOLDERS = r'\b(NAME|ZONE|IMAGE|QUEUE|BUCKET)\b'  # names that a cluster gives, in small letters
+ZONE = 'us-central1-c'
 READ_ONLY = ('--list', '--feasible')
 OWN_TESTS = ('--check', '--pages', '--collect', '--commands=FILE')  # tests/launch
 
 
 @pytest.mark.slow
-def test_launch_commands_run_dry(tmp_path, monkeypatch, capsys):
+def test_launch_commands_run_dry(tmp_path, bucket, monkeypatch, capsys):
   (tmp_path / 'experiments').symlink_to(ROOT / 'experiments')
   (tmp_path / 'DIR').mkdir()
   for git in (['init', '-q'], ['commit', '-q', '--allow-empty', '-m', 'Begin']):  # of which tpu_vm copies a commit
@@ -257,7 +258,8 @@ def test_launch_commands_run_dry(tmp_path, monkeypatch, capsys):
   for shown in SHOWN:
     if shown.python or shown_commands.treatment(shown) != 'launch':
       continue
-    name, *words = [re.sub(PLACEHOLDERS, lambda match: match[0].lower(), word) for word in shown.words[2:]]
+    filled = lambda match: ZONE if match[0] == 'ZONE' else match[0].lower()
+    name, *words = [re.sub(PLACEHOLDERS, filled, word) for word in shown.words[2:]]
     name = name.removeprefix('launch.')
     if any(word.startswith(OWN_TESTS) for word in words):
       parsers[name].parse_args(words)

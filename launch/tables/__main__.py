@@ -129,8 +129,13 @@ def _rehearse(args: argparse.Namespace, plan: plans.Plan) -> int:
   table = rehearsal.tiny(plans.table(args.table))
   plan, rows = rehearsal.plan(folder, plan), options.select_rows(table, args.rows)
   runs = {run.name: run for run in table.runs}
-  rehearsal.prepare(folder)
   todo = runner.plan_tasks([runs[name] for name in plans.read_from(rows)], runs, plan)
+  if args.dry_run:
+    for task in todo:
+      for command in task.commands:
+        print(*(f'python {shlex.join(words)}' for words in rehearsal.words(command)), sep='\n')
+    return 0
+  rehearsal.prepare(folder)
   if code := rehearsal.run(folder, todo, _say):
     return code
   return _finish(args, table, collection.collect(table, rows, plan), plan, plan, 0)

@@ -85,7 +85,7 @@ def check(args: argparse.Namespace, settings: Sequence[str] = ()) -> None:
 
 def check_rehearsal(args: argparse.Namespace, settings: Sequence[str]) -> None:
   """Raise InputError for options that a rehearsal does not support."""
-  given = {name: getattr(args, name) for name in ('collect', 'record', 'dry_run', 'options', 'data', 'seeds', 'output')}
+  given = {name: getattr(args, name) for name in ('collect', 'record', 'options', 'data', 'seeds', 'output')}
   given |= {'where': args.where != 'local', 'config': settings}
   for name in [name for name, value in given.items() if value]:
     raise InputError(f'--{name}: got it with --rehearse, whose runs, data and machine are its own; omit it')

@@ -1,8 +1,8 @@
 """Token cache files and their checksums.
 
 The manifest has the size and SHA-256 of every file, and for token files also the CRC-32 of each block of 4 MiB. A large
-token file, or one in a bucket, is verified block by block when a block is first read; every other file is verified whole
-when the cache is opened. Ids are checked against the vocabulary in both cases.
+token file, or one in a bucket, is verified block by block when a block is first read. Every other file is verified
+whole when the cache is opened. Ids are checked against the vocabulary in both cases.
 """
 
 from __future__ import annotations

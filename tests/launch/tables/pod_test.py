@@ -102,6 +102,14 @@ def test_rehearsal_has_its_own_runs_and_data(option, tmp_path, capsys):
   assert f'{option.partition("=")[0].partition(".")[0]}: got it with --rehearse' in capsys.readouterr().err
 
 
+def test_rehearsal_shows_its_commands(tmp_path, capsys):
+  assert main(['bert_ablation', '--rows=*l12_h768_a12/mlm_ppl', f'--rehearse={tmp_path / "r"}', '--dry_run']) == 0
+  lines = capsys.readouterr().out.splitlines()
+  assert [line.split()[2:4] for line in lines] == [['lmx.cli.main', 'prepare'], ['launch.local', '--processes=2']] * 2
+  assert all('--config.data.manual_dir=gs://rehearsal/text' in line for line in lines) and not (tmp_path / 'r').exists()
+  assert f'--config.train.init_from={tmp_path}/r/runs/bert/pretrain_base' in lines[3]
+
+
 @pytest.mark.slow
 def test_rehearsal_runs_the_commands_of_a_row(root, tmp_path):
   words = ['-m', 'launch.tables', 'gpt2_webtext', '--rows=*repro_124m*', f'--rehearse={tmp_path}']
