@@ -237,10 +237,10 @@ class Machine:
       states = collections.Counter(_state(each) for instances in found.values() for each in instances or [])
       idle = 0 if any(state not in ('RUNNING', *GONE) for state in states) else idle + 1
       if states.keys() & {*GONE} or idle > PATIENCE:
-        launch.log(f'{self.name} has {_said(states)}: deleting it')
+        launch.log(f'{self.name} has {_summary(states)}: deleting it')
         self._delete_groups(launch.runner)
         continue
-      launch.log(f'{self.name} waits for {self.slice.hosts * self.slices} instances: {_said(states)}{_error(found)}')
+      launch.log(f'{self.name} waits for {self.slice.hosts * self.slices} instances: {_summary(states)}{_error(found)}')
       launch.pause()
 
   def _create(self, launch: Launch, groups: Sequence[str]) -> None:
@@ -282,7 +282,7 @@ def _state(instance: dict[str, Any]) -> str:
   return instance.get('instanceStatus', 'ABSENT') if action in IDLE else action
 
 
-def _said(states: collections.Counter[str]) -> str:
+def _summary(states: collections.Counter[str]) -> str:
   return ', '.join(f'{count} {state}' for state, count in sorted(states.items())) or 'no instances'
 
 

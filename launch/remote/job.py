@@ -150,7 +150,7 @@ class Launch:
         file = f'{self.folder}.tar.gz'
       git = ['git', 'archive', '--format=tar.gz', f'--prefix={self.folder}/', f'--output={file}', self.commit]
       self.runner.read(git)
-      self._on_all(hosts, lambda host: self.machines.send(host, file))
+      self._on_all(hosts, lambda host: self.machines.send(host, file), one_first=True)
     self.log('installing')
     self._on_all(hosts, lambda host: self.machines.ssh(host, INSTALL.format(folder=self.folder)))
 
@@ -299,14 +299,20 @@ class Launch:
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
       list(pool.map(stop, self.machines.grouped(self._hosts)))
 
-  def _on_all(self, hosts: Sequence[Host], argv: Callable[[Host], list[str]]) -> None:
-    """Run a command about every host, in a dry run about one of each slice."""
-    if self.run.dry_run:
-      for host in self._examples(hosts):
-        self.runner.read(argv(host))
-      return
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-      list(pool.map(lambda host: self.runner.read(argv(host)), self.machines.grouped(hosts)))
+  def _on_all(self, hosts: Sequence[Host], argv: Callable[[Host], list[str]], one_first: bool = False) -> None:
+    """Run a command about every host, in a dry run about one of each slice.
+
+    Args:
+      hosts: the hosts.
+      argv: returns the command about a host.
+      one_first: finish the first before the others: gcloud makes a key for ssh at the first connection.
+    """
+    addresses = self._examples(hosts) if self.run.dry_run else self.machines.grouped(hosts)
+    if self.run.dry_run or one_first:
+      self.runner.read(argv(addresses[0]))
+      addresses = addresses[1:]
+    with concurrent.futures.ThreadPoolExecutor(1 if self.run.dry_run else AT_ONCE) as pool:
+      list(pool.map(lambda host: self.runner.read(argv(host)), addresses))
 
   def _examples(self, hosts: Sequence[Host]) -> list[Host]:
     """Return one address of each slice."""

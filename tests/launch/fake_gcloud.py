@@ -104,7 +104,8 @@ def compute_engine(words: list[str]) -> int:
     return absent('instanceGroupManagers')
   waits = ROOT / 'waits'  # looks until the instances run
   left = int(waits.read_text()) if waits.exists() else 0
-  waits.write_text(str(max(left - 1, 0)))
+  if left:
+    waits.write_text(str(left - 1))
   state = {'currentAction': 'CREATING'} if left else {'currentAction': 'NONE', 'instanceStatus': running()}
   version = {'version': {'instanceTemplate': f'projects/p/global/instanceTemplates/{group.read_text()}'}}
   url = 'https://compute/projects/p/zones/z/instances'

@@ -41,10 +41,16 @@ def test_second_run_reuses_the_machine_and_environment(cloud):
 
 
 def test_code_75_starts_again_on_the_same_machine(cloud, capfd):
-  assert cloud.launch('again').run_to_end() == 0
+  launch = cloud.launch('again')
+  assert launch.run_to_end() == 0
   assert cloud.calls().count('tpu-vm create') == 1
   assert {path.name for path in cloud.folder.glob('started-*')} == {f'started-{i}-{j}' for i in (0, 1) for j in (0, 1)}
-  assert 'lmx ended with 75; starting again (3 left)' in capfd.readouterr().err
+  said = capfd.readouterr().err
+  assert 'lmx ended with 75; starting again (3 left)' in said
+  assert f'the logs of the hosts are in {launch.logs}\n' in said
+  for number in range(2):  # of both starts
+    lines = (launch.logs / f'host-{number:03d}.log').read_text().splitlines()
+    assert [line.partition(' secret')[0] for line in lines] == [f'worker {number} start {start}' for start in (0, 1)]
   assert cloud.launch('exit', '75', restarts=1).run_to_end() == 75
   assert len(list(cloud.folder.glob('started-0-*'))) == 4
 
@@ -56,10 +62,14 @@ def test_failed_host_stops_the_others_and_sets_the_exit_code(cloud, capfd):
 
 
 def test_preempted_machine_is_replaced(cloud, capfd):
-  assert cloud.launch('preempted').run_to_end() == 0
+  launch = cloud.launch('preempted')
+  assert launch.run_to_end() == 0
   calls = [call for call in cloud.calls() if call not in ('tpu-vm describe', 'tpu-vm ssh', 'tpu-vm scp')]
   assert calls == ['tpu-vm create', 'tpu-vm delete', 'tpu-vm create']
-  assert 'the machine is gone; starting again (3 left)' in capfd.readouterr().err
+  said = capfd.readouterr().err
+  assert 'the machine is gone; starting again (3 left)' in said
+  assert f'the logs of the hosts are in {launch.logs}, but not of 0, 1\n' in said
+  assert 'start 1' in (launch.logs / 'host-001.log').read_text()  # of the machine after it
 
 
 def test_broken_connection_is_made_again_and_no_line_lost_or_doubled(cloud, capfd):
@@ -82,19 +92,3 @@ def test_restarted_launcher_resumes_the_run(cloud, capfd):
   assert second.run_to_end() == 0
   assert [path.name for path in cloud.folder.glob('started-*')] == ['started-0-0']
   assert 'line 20' in capfd.readouterr().out
-
-
-def test_logs_of_all_hosts_are_kept_before_a_restart(cloud, capfd):
-  launch = cloud.launch('again')
-  assert launch.run_to_end() == 0
-  for number in range(2):
-    lines = (launch.logs / f'host-{number:03d}.log').read_text().splitlines()
-    assert [line.partition(' secret')[0] for line in lines] == [f'worker {number} start {start}' for start in (0, 1)]
-  assert f'the logs of the hosts are in {launch.logs}\n' in capfd.readouterr().err
-
-
-def test_hosts_whose_logs_are_lost_are_named(cloud, capfd):
-  launch = cloud.launch('preempted')
-  assert launch.run_to_end() == 0
-  assert f'the logs of the hosts are in {launch.logs}, but not of 0, 1\n' in capfd.readouterr().err
-  assert 'start 1' in (launch.logs / 'host-001.log').read_text()  # of the machine after it

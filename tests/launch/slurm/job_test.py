@@ -255,6 +255,24 @@ def test_array_runs_a_command_in_each_element(cluster, project):
 
 
 @pytest.mark.slow
+def test_array_runs_in_containers(cluster, project, monkeypatch):
+  """The stand-in for apptainer is on the nodes' PATH, and runs what is behind the image."""
+  (project / 'bin').mkdir()
+  apptainer = project / 'bin/apptainer'
+  apptainer.write_text(f'#!/bin/bash\necho "$1 $2 $3" >> {project}/bound\nshift 6\nexec "$@"\n')
+  apptainer.chmod(0o755)
+  monkeypatch.setenv('PATH', f'{project}/bin:{os.environ["PATH"]}')
+  container = dict(container='lmx.sif', runtime='apptainer', mounts=('/data:/data',))
+  job = submit(project, commands=[('exit', str(code), *NASTY) for code in (0, 3)], nodes=2, **container)
+  assert [cluster.ended(f'{job}_{i}') for i in range(2)] == ['COMPLETED 0:0 0', 'FAILED 3:0 0']
+  words = [path.read_text().split('\0')[:-1] for path in project.glob('words-*')]
+  assert sorted(words) == [['exit', '0', *NASTY], ['exit', '3', *NASTY]]
+  assert (project / 'bound').read_text().splitlines() == [f'exec --bind {project}:{project},/data:/data'] * 4
+  again = submit(project, 'again', '1', **container)
+  assert cluster.ended(again) == 'COMPLETED 0:0 1'
+
+
+@pytest.mark.slow
 def test_training_of_two_nodes_matches_one(cluster, project, root):
   """The real thing: preflight, two processes, and the parameters of one process."""
   import jax

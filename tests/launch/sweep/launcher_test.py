@@ -105,7 +105,9 @@ def test_options_of_a_launcher_are_tried_first(place, cluster, capsys, launch, m
   assert message in capsys.readouterr().err and not (place.dir / 'trials').exists()
 
 
-@pytest.mark.parametrize(('where', 'program'), [('slurm', 'sbatch'), ('gke', 'kubectl'), ('tpu_vm', 'gcloud')])
+@pytest.mark.parametrize(
+  ('where', 'program'), [('slurm', 'sbatch'), ('gke', 'kubectl'), ('tpu_vm', 'gcloud'), ('gce', 'gcloud')]
+)
 def test_launcher_without_its_program_is_reported(place, capsys, monkeypatch, where, program):
   monkeypatch.setattr(shutil, 'which', lambda name: None)
   argv = [word for word in place.argv(GRID) if not word.startswith('--program')]

@@ -69,6 +69,7 @@ def _started(launch, *words):
   return hosts[-1], hosts, {}
 
 
+@pytest.mark.slow
 def test_preempted_slice_replaces_all(cloud):
   (cloud.folder / 'slices').write_text('2')
   assert cloud.launch('preempted', machine=machine_of(slices=2)).run_to_end() == 0
