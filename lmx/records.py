@@ -41,7 +41,7 @@ _TEXTS = (
 )
 _AS_WRITTEN = (*_TEXTS, 'labels', 'command', 'versions', 'flags')  # where 'NaN' and 'Infinity' are texts
 _SECONDS = ('seconds', 'training_seconds')
-_OPTIONAL = (*_AS_WRITTEN, *_SECONDS, 'baselines', 'validation_baselines', 'classes', 'bleu_by_length')
+_OPTIONAL = (*_AS_WRITTEN, *_SECONDS, 'baselines', 'validation_baselines', 'classes', 'bleu_by_length', 'utilisation')
 _SHARES = ('precision', 'recall', 'f1')
 
 
@@ -173,6 +173,8 @@ def read_results_file(path: Any, required: Sequence[str] = ()) -> Record:
   for name in ('versions', 'flags', 'baselines', 'validation_baselines'):
     for part, inner in documents.field(results, name, dict, where, {}).items():
       documents.convert(inner, str if name in ('versions', 'flags') else dict, f'{where}: {name}: {part}')
+  for name, value in documents.field(results, 'utilisation', dict, where, {}).items():
+    check_number(value, f'{where}: utilisation: {name}')
   for part in documents.field(results, 'command', list, where, []):
     documents.convert(part, str, f'{where}: command')
   if 'rows' in results or 'interval' in results:

@@ -35,8 +35,8 @@ from lmx.models import registry
 from lmx.optim import averaging, build
 from lmx.redaction import redact
 from lmx.reporting import ledger as ledgers
-from lmx.reporting import run_log, trackers, utilisation
-from lmx.runs import init, restore, start, training, work_directory
+from lmx.reporting import profile_schedule, run_log, trackers, utilisation
+from lmx.runs import init, profiles, restore, start, training, work_directory
 from lmx.runs.init import init_params
 from lmx.runs.progress import Progress
 from lmx.signals import PREEMPTED, Stopped
@@ -97,6 +97,7 @@ def _train(
   work_directory.check(workdir, config, corpus)
   session = Session(run, corpus, engine, workdir, config_lib.digest(config), ledger)
   evaluate.check(run, session.validation)
+  profile_schedule.check(run.train.profile, run.train.profile_hosts, session.total_steps, jax.process_count())
   # Prepared before the first update, so that a missing or too small split fails now and not after training.
   final = pipeline.batches(evaluate.final_data(run), corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
   about_data = [
@@ -342,13 +343,15 @@ class Session:
     started = time.monotonic() - self.progress.seconds
     data = self.run.data
     ahead = (data.prefetch, data.workers, data.processes)
+    profiled = (self.run.train.profile, self.run.train.profile_hosts, self.workdir)
     with (
       pipeline.prefetch(self.batches, self.done, self.total_steps, self.rows, *ahead) as stream,
       self.ledger.during('host'),
+      profiles.Profiler(*profiled, lambda: jax.block_until_ready(self.state), logger) as profiler,
     ):
       for index, batch in self.ledger.waiting(stream):
         placed = self.engine.put_batch(batch)
-        with self.ledger.during('steps'), logger.compiling(index + 1, batch):
+        with profiler.update(index + 1), self.ledger.during('steps'), logger.compiling(index + 1, batch):
           self.state, self.model_state, metrics = self.train_step(self.state, self.model_state, placed, self.train_key)
         self._check_finite()  # the previous update, while this one is computed
         self._unchecked, self.done = (index, metrics), index + 1

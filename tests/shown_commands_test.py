@@ -30,6 +30,7 @@ SHOWN = shown_commands.all_shown()
 # Tiny trainings that stand for the runs of the pages: name -> arguments of `lmx train`.
 TRAINED = {
   'gpt2': ['experiments/gpt2/quickstart.py:tiny'],
+  'profiled': ['experiments/gpt2/quickstart.py:tiny', '--config.train.profile=5:8'],
   'words': ['experiments/gpt2/quickstart.py:tiny', '--config.checkpoint.at_words=(400,1_200)'],
   'lstm': ['experiments/rnn_lm/quickstart.py:tiny'],
   'awd': ['experiments/awd_lstm/quickstart.py:tiny'],
@@ -81,6 +82,7 @@ PAGES = {
   ),
   'docs/notes/weights.md': Page({'runs/bert': 'bert', 'DIR': 'exported'}),
   'docs/own_data.md': Page({'runs/mine_too': 'translator', 'runs/answers': 'answers', 'runs/streets': 'segmenter'}),
+  'docs/profile.md': Page({'runs/profiled': 'profiled'}),
   'docs/python.md': Page(
     {'GPT2': 'gpt2', 'BERT': 'bert', 'CLASSIFIER': 'classifier', 'SEGMENTER': 'segmenter', 'TRANSLATOR': 'translator'}
   ),

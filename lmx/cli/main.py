@@ -43,6 +43,7 @@ COMMANDS = {
   'compare': 'test whether runs differ on the same data',
   'runs': 'list the runs below a folder with their states',
   'report': 'write a run as one HTML page',
+  'profile': 'list the operations of a profiled training by time and layer',
   'import': 'convert published weights into a work directory',
   'export': "write the weights of a run in Hugging Face's format",
   'pipeline': 'run the stages of an experiment one after another',
@@ -59,7 +60,7 @@ COMMANDS = {
 }
 
 # Commands that read or change no config.
-WITHOUT_CONFIG = ('results', 'compare', 'runs', 'report', 'export', 'describe', 'list', 'phrases', 'harness')
+WITHOUT_CONFIG = ('results', 'compare', 'runs', 'report', 'profile', 'export', 'describe', 'list', 'phrases', 'harness')
 
 # Commands whose --workdir is written, and need not hold a run.
 STARTS_RUNS = ('train', 'pipeline', 'import', 'preflight')

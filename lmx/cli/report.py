@@ -30,6 +30,7 @@ DEFAULT = 'report.html'
 _SHOWN = ('loss.png', 'confusion.png')  # which the page draws itself
 _MOST_PICTURES, _MOST_BYTES = 12, 4_000_000
 _SAMPLES = 12  # number of steps with samples
+_OPERATIONS = 30  # of a profile
 _ATTENTION_ROWS = 3  # of the evaluated split
 
 
@@ -199,12 +200,26 @@ def read(workdir: Any, rows: Any = None) -> Any:
     answers=records.read_if_exists(workdir / 'predictions.json'),
     pictures=list(_pictures(workdir)),
     pairs=pairs_files.read(workdir),
+    profile=_profile(workdir),
     mistakes=_mistakes(workdir, results, rows),
     rows=objectives.get(run_config.objective_name).ROWS,
     save_rows=redact(records.save_rows_command(workdir, results)),
     has_tokens=registry.get(run_config.model_name).READS not in ('images', 'vectors'),
     shares=frozenset(one.name for one in objectives.get(run_config.objective_name).METRICS if one.is_share),
   )
+
+
+def _profile(workdir: Any) -> Any:
+  """Return the `ProfileTables` of the newest profile, None without one."""
+  from lmx.compilation import profile
+  from lmx.reporting import html_report
+
+  found = profile.folders(workdir)
+  if not found:
+    return None
+  newest = profile.load(found[-1])
+  tables = profile.table(newest, _OPERATIONS), profile.layer_table(newest)
+  return html_report.ProfileTables(profile.title(newest), *tables)
 
 
 def headline(config: Any, log: Sequence[Mapping[str, Any]], results: Mapping[str, Any]) -> tuple[str, Any]:

@@ -1,4 +1,4 @@
-"""Minimum time of a step on an NVIDIA card, for which XLA has no cycle estimate.
+"""Minimum time of kernels: of a step on an NVIDIA card, for which XLA has no cycle estimate, and of a profile.
 
 Kernels run in sequence. Each reaches the peak of its products or the bandwidth of its arrays, whichever takes longer
 (Williams et al. 2009, "Roofline"). Caches do not help, float32 products run in TF32 at half the bfloat16 peak, and
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from lmx.compilation import cards, hlo
+from lmx.compilation import cards, hlo, slices
 from lmx.kernels import triton
 
 # Instructions that are not kernels, or whose parts are counted separately.
@@ -21,6 +21,32 @@ _NO_KERNEL = (
 _SLICES = ('dynamic-slice', 'gather')
 _VIEWS = ('bitcast', 'convert', 'reshape', 'slice')  # in a fusion, they read only the elements that are used
 _UPDATES = ('dynamic-update-slice', 'scatter')
+
+
+class Limits(NamedTuple):
+  """Limits of a device.
+
+  Attributes:
+    peak: FLOP/s of products without a float32 operand.
+    peak_float32: FLOP/s of products with one.
+    bandwidth: bytes a second of its memory.
+  """
+
+  peak: float
+  peak_float32: float
+  bandwidth: float
+
+
+class Work(NamedTuple):
+  """Work of one run of a kernel: operations of its products, their least seconds, and bytes read and written."""
+
+  operations: float
+  computing: float
+  moved: float
+
+  def seconds(self, limits: Limits) -> float:
+    """Return the kernel's least time."""
+    return max(self.computing, self.moved / limits.bandwidth)
 
 
 class Cost(NamedTuple):
@@ -39,35 +65,58 @@ class Cost(NamedTuple):
 
 def cost(program: hlo.Program, card: cards.Card) -> Cost:
   """Return the cost of a step's kernels on one card."""
+  limits = of_card(card)
   seconds = moved = kernels = 0.0
   for name, runs in program.runs.items():
     instructions = program.computations.get(name, ()) if name not in program.fused else ()
     types = {one.name: one.result for one in instructions}
     for one in instructions:
-      kind = one.kind.removesuffix('-start').removesuffix('-done')
-      if kind not in hlo.COLLECTIVES and one.kind not in _NO_KERNEL:
-        computing, size = _kernel(one, program.body(one), types, card)
-        seconds += runs * max(computing, size / card.bandwidth)
-        moved += runs * size
+      if not is_collective(one) and not is_container(one):
+        work = kernel(one, program.body(one), types, limits)
+        seconds += runs * work.seconds(limits)
+        moved += runs * work.moved
         kernels += runs
   return Cost(seconds, moved, round(kernels))
 
 
-def _kernel(
-  one: hlo.Instruction, body: Sequence[hlo.Instruction], types: Mapping[str, str], card: cards.Card
-) -> tuple[float, int]:
-  """Return the seconds of a kernel's products, and the bytes that it reads and writes."""
-  declared = triton.declared(hlo.metadata(one.text))
-  if declared:
-    return declared.operations / card.peak, declared.moved
-  return _computing(body or [one], types, card), traffic(one, body, types)
+def of_card(card: cards.Card) -> Limits:
+  """Return the limits of an NVIDIA card."""
+  return Limits(card.peak, card.peak / 2, card.bandwidth)
 
 
-def _computing(parts: Sequence[hlo.Instruction], types: Mapping[str, str], card: cards.Card) -> float:
-  """Return the seconds of a kernel's products."""
-  types = {**types, **{part.name: part.result for part in parts}}
-  products = [hlo.product(part, types) for part in parts]
-  return sum(operations / (card.peak / 2 if 'f32' in kind else card.peak) for kind, operations in products)
+def of_device(kind: str) -> Limits | None:
+  """Return the limits of a device by its name in JAX, None if unknown.
+
+  A float32 product on a TPU is six bfloat16 passes, the precision that lmx sets.
+  """
+  for card in cards.CARDS.values():
+    if card.kind == kind:
+      return of_card(card)
+  for chip in slices.CHIPS.values():
+    if kind in chip.kinds:
+      return Limits(chip.peak, chip.peak / 6, chip.bandwidth)
+  return None
+
+
+def is_collective(one: hlo.Instruction) -> bool:
+  """Return whether an instruction is a collective, or a part of an asynchronous one."""
+  return one.kind.removesuffix('-start').removesuffix('-done') in hlo.COLLECTIVES
+
+
+def is_container(one: hlo.Instruction) -> bool:
+  """Return whether an instruction is no kernel, or only runs others, such as a loop."""
+  return one.kind in _NO_KERNEL
+
+
+def kernel(one: hlo.Instruction, body: Sequence[hlo.Instruction], types: Mapping[str, str], limits: Limits) -> Work:
+  """Return the work of one run of a kernel; see `traffic` for the arguments."""
+  if declared := triton.declared(hlo.metadata(one.text)):
+    return Work(declared.operations, declared.operations / limits.peak, declared.moved)
+  parts = body or [one]
+  known = {**types, **{part.name: part.result for part in parts}}
+  products = [hlo.product(part, known) for part in parts]
+  computing = sum(n / (limits.peak_float32 if 'f32' in kind else limits.peak) for kind, n in products)
+  return Work(sum(n for _, n in products), computing, traffic(one, body, types))
 
 
 def traffic(one: hlo.Instruction, body: Sequence[hlo.Instruction], types: Mapping[str, str]) -> int:

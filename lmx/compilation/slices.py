@@ -23,21 +23,25 @@ class Chip:
     peak: dense bfloat16 FLOP/s.
     memory: GiB of HBM.
     clock: cycles a second.
+    bandwidth: bytes a second of its HBM.
     links: bytes a second to other chips, over all links.
     pod: chips of the largest slice along each axis.
     google: Google's name of the generation.
     counted: units of the number in Google's name per chip: 2 if the name counts TensorCores.
     devices: JAX devices of a chip; 2 have half of its peak, memory and bandwidth each.
+    kinds: names of a device in JAX.
   """
 
   peak: float
   memory: int
   clock: float
+  bandwidth: float
   links: float
   pod: tuple[int, ...]
   google: str
   counted: int = 1
   devices: int = 1
+  kinds: tuple[str, ...] = ()
 
   @property
   def cores(self) -> int:
@@ -46,11 +50,13 @@ class Chip:
 
 
 CHIPS = {
-  'v4': Chip(275e12, 32, 1.05e9, 300e9, (16, 16, 16), 'v4', counted=2),
-  'v5e': Chip(197e12, 16, 1.5e9, 200e9, (16, 16), 'v5litepod'),
-  'v5p': Chip(459e12, 95, 1.75e9, 600e9, (16, 20, 28), 'v5p', counted=2),
-  'v6e': Chip(918e12, 32, 1.75e9, 448e9, (16, 16), 'v6e'),
-  'tpu7x': Chip(2307e12 / 2, 96, 2.2e9, 600e9 / 2, (16, 24, 24), 'tpu7x', counted=2, devices=2),
+  'v4': Chip(275e12, 32, 1.05e9, 1228e9, 300e9, (16, 16, 16), 'v4', counted=2, kinds=('TPU v4',)),
+  'v5e': Chip(197e12, 16, 1.5e9, 819e9, 200e9, (16, 16), 'v5litepod', kinds=('TPU v5 lite', 'TPU v5e')),
+  'v5p': Chip(459e12, 95, 1.75e9, 2765e9, 600e9, (16, 20, 28), 'v5p', counted=2, kinds=('TPU v5', 'TPU v5p')),
+  'v6e': Chip(918e12, 32, 1.75e9, 1640e9, 448e9, (16, 16), 'v6e', kinds=('TPU v6 lite', 'TPU v6e')),
+  'tpu7x': Chip(
+    2307e12 / 2, 96, 2.2e9, 7380e9 / 2, 600e9 / 2, (16, 24, 24), 'tpu7x', counted=2, devices=2, kinds=('TPU7x',)
+  ),
 }
 GENERATIONS = {chip.google: name for name, chip in CHIPS.items()}  # Google's name -> lmx's
 MOST = 256  # slices of a run

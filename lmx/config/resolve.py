@@ -50,6 +50,8 @@ _FREE = (
   'log',
   'train.heartbeat',
   'train.log_every',
+  'train.profile',
+  'train.profile_hosts',
   'train.watchdog',
   'data.manual_dir',
   'data.cache_dir',

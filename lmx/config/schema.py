@@ -10,6 +10,7 @@ from lmx import cast, checkpoint, decoding, documents, engine, optim, ranges, re
 from lmx.config import experiment
 from lmx.data import batching, pipeline
 from lmx.errors import InputError, check_choice, check_least, check_range, check_share, nearest
+from lmx.reporting import profile_schedule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +47,9 @@ class Train:
       update, 0 is never. Compilation, validation and saving do not count.
     ties: of validations with the same best score, the best one: 'earlier', or 'later' (lukecq1231/nli,
       scripts/ESIM/main.py, line 909).
+    profile: updates whose operations are traced, for `lmx profile`, XProf and Perfetto: 'START:STOP' from update START,
+      counted from 1, to STOP - 1, such as 100:110; 'every=N' five from each N-th; '' none.
+    profile_hosts: numbers of the processes that trace; () all.
   """
 
   steps: int = 0
@@ -63,12 +67,18 @@ class Train:
   heartbeat: Annotated[float, ranges.Limits(0, is_open=True)] = 60.0
   watchdog: float | None = None
   ties: str = 'earlier'
+  profile: str = ''
+  profile_hosts: Annotated[tuple[int, ...], ranges.Distinct()] = (0,)
 
   def __post_init__(self) -> None:
     if self.on_nan not in ('stop', 'skip'):
       raise InputError(f'train.on_nan: got "{self.on_nan}"; expected "stop" or "skip"')
     check_choice('train.patience_form', self.patience_form, ('best', 'recent'))
     check_choice('train.ties', self.ties, ('earlier', 'later'))
+    if self.profile:
+      profile_schedule.parse(self.profile)
+    if min(self.profile_hosts, default=0) < 0:
+      raise InputError(f'train.profile_hosts: got {self.profile_hosts}; expected process numbers from 0')
     if self.steps <= 0 and self.epochs <= 0:
       raise InputError('train.steps: got 0 with train.epochs of 0; expected one of them above 0')
     check_range('train.epochs', self.epochs, 0, 1e9)

@@ -28,6 +28,7 @@ PARTS = {  # part -> title
   'validation': 'validation',
   'checkpoint': 'saving checkpoints',
   'samples': 'samples',
+  'profile': 'profiles',
   'evaluation': 'final evaluation',
   'start': 'imports and start',
   'data': 'data preparation',

@@ -287,14 +287,13 @@ class Logger:
 
   def _count_work(self, metrics: Mapping[str, Any]) -> None:
     """Count operations from now on, if it is time; rates exclude the time that this takes."""
-    began = time.monotonic()
-    if self._meter and self._meter.is_due(began - self._opened):
+    if self._meter and self._meter.is_due():
       jax.block_until_ready(dict(metrics))
-      with self._paused():
+      with self.paused():
         self._meter.count()
 
   @contextlib.contextmanager
-  def _paused(self) -> Iterator[None]:
+  def paused(self) -> Iterator[None]:
     """Exclude a block from the rates, and the step from the times of steps."""
     began = time.monotonic()
     yield
@@ -325,7 +324,7 @@ class Logger:
       return
     show = None if self._bar.disable else lambda text: self._bar.set_description_str(text and f'{text}: ')
     text = f'compiling batches of {waiting.shape_text(batch)} (step {step} of {self.total_steps})'
-    with self.ledger.compiling(), self._paused(), waiting.waiting(text, show):
+    with self.ledger.compiling(), self.paused(), waiting.waiting(text, show):
       yield
 
   def flush(self) -> None:

@@ -2,7 +2,7 @@
 
 Model FLOPs are three times the operations of the forward pass, without recomputation and padding rows (Chowdhery et al.
 2022, PaLM, appendix B), as in `lmx bench`. Counting them traces the loss, and a CPU's peak is measured. Both take up to
-a second, so a session does it once it has trained for `AFTER` seconds, and short runs do not pay for it.
+a second, so a session does it once its steps have taken `AFTER` seconds, and short runs do not pay for it.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Meter:
     self._done: collections.Counter[Part] = collections.Counter()
     self._dispatched: Iterable[Part] = ()
     self._last: float | None = None
+    self._trained = 0.0  # seconds of all steps
 
   def read(self, batch: Mapping[str, Any]) -> None:
     """Take the batch of the step that is dispatched next."""
@@ -63,6 +64,7 @@ class Meter:
     """Count the dispatched step."""
     if self._last is not None:
       self._seconds.append(now - self._last)
+      self._trained += now - self._last
     self._last = now
     self._done.update(self._dispatched)
 
@@ -75,9 +77,9 @@ class Meter:
     self._seconds.clear()
     self._done.clear()
 
-  def is_due(self, seconds: float) -> bool:
-    """Return whether to call `count` after so many seconds of training."""
-    return not self._is_counting and seconds >= AFTER
+  def is_due(self) -> bool:
+    """Return whether to call `count`."""
+    return not self._is_counting and self._trained >= AFTER
 
   def count(self) -> None:
     """Find the peak, and count model FLOPs from now on; nothing else may compute."""

@@ -68,6 +68,17 @@ class Neighbours(NamedTuple):
   words: list[tuple[str, list[tuple[str, float]]]]
 
 
+class ProfileTables(NamedTuple):
+  """Newest profile of a run: its updates and times, and rows of its longest operations and of its layers.
+
+  The first row of `operations` and of `layers` is the head.
+  """
+
+  title: str
+  operations: Sequence[Sequence[str]]
+  layers: Sequence[Sequence[str]]
+
+
 class Report(NamedTuple):
   """Contents of a page.
 
@@ -97,6 +108,7 @@ class Report(NamedTuple):
     shares: names of metrics that are shown in percent.
     pairs: evaluations on minimal pairs, from pairs.json.
     has_tokens: the model reads tokens, whose attention and embeddings options add to the page.
+    profile: the newest profile, None without one.
   """
 
   run: str
@@ -125,6 +137,7 @@ class Report(NamedTuple):
   shares: frozenset[str] = frozenset()
   pairs: Sequence[Mapping[str, Any]] = ()
   has_tokens: bool = False
+  profile: ProfileTables | None = None
 
 
 def render(report: Report) -> str:

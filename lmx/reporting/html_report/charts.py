@@ -36,10 +36,17 @@ _TITLES = {
   'tokens_per_second': 'Tokens per second',
   'pixels_per_second': 'Pixels per second',
   'wait_share': 'Share of time spent waiting for data',
+  'tokens_per_second_per_chip': 'Tokens per second per chip',
+  'pixels_per_second_per_chip': 'Pixels per second per chip',
+  'model_flops_per_second': 'Model FLOPs per second',
+  'mfu': 'Model FLOPs utilisation (MFU)',
+  'step_seconds': 'Seconds per update, mean',
+  'step_seconds_p99': 'Seconds per update, 99th percentile',
+  'peak_memory_bytes': 'Peak memory, bytes',
 }
 _RATES = ('tokens_per_second', 'pixels_per_second')
-_FROM_ZERO = ('lr', *_RATES, 'wait_share')
-_FIRST = ('lr', *_RATES)  # of the training metrics, always shown
+_FROM_ZERO = ('lr', *_RATES, 'wait_share', 'mfu', 'step_seconds', 'step_seconds_p99', 'model_flops_per_second')
+_FIRST = ('lr', *_RATES, 'mfu')  # of the training metrics, always shown
 _BY_GROUP = {'lr_of_': 'Learning rate by group', 'grad_norm_of_': 'Gradient norm by group'}  # prefixes of metrics
 
 Points = list[tuple[int, float]]

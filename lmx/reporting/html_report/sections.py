@@ -378,6 +378,9 @@ def _environment(report: Report) -> Iterator[tuple[str, Any]]:
   for name, text in (('training_seconds', 'training'), ('seconds', 'in all')):
     if _is_number(values.get(name)):
       yield text, Markup('{} s ({})').format(number(values[name]), formats.duration(values[name]))
+  for name, value in values.get('utilisation', {}).items():
+    if _is_number(value):
+      yield charts.title(name), number(value, is_share=name in ('mfu', 'wait_share'))
   for name, version in {**values.get('versions', {}), **values.get('flags', {})}.items():
     yield name, formats.code(version)
   if 'imported_from' in report.data:
