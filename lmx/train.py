@@ -97,7 +97,6 @@ def _train(
   work_directory.check(workdir, config, corpus)
   session = Session(run, corpus, engine, workdir, config_lib.digest(config), ledger)
   evaluate.check(run, session.validation)
-  profile_schedule.check(run.train.profile, run.train.profile_hosts, session.total_steps, jax.process_count())
   # Prepared before the first update, so that a missing or too small split fails now and not after training.
   final = pipeline.batches(evaluate.final_data(run), corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
   about_data = [
@@ -192,6 +191,7 @@ class Session:
     plan = training.plan(run, corpus, engine.row_shards)
     self.batches, self.microbatches, self.total_steps = plan.batches, plan.microbatches, plan.total_steps
     self.notes, self.words = plan.notes, plan.words
+    profile_schedule.check(run.train.profile, run.train.profile_hosts, plan.total_steps, jax.process_count())
     dealing = engine.row_shards // jax.process_count() if run.parallel.mode == 'pmap' else 1
     self.step_parts = functools.partial(training.step_parts, plan, dealing)
     self.task = flops.Task(self.model, run.model, self.objective, run.objective)
