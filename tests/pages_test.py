@@ -161,7 +161,7 @@ def test_examples_print_what_the_command_pages_show(tmp_path):
     assert examples.comparable(now.output) == examples.comparable(shown.output), now.command
 
 
-def test_programs_of_the_pages_parse():
+def test_programs_of_the_pages_parse(bucket):
   """Every `python -m launch.NAME ...` of a page, and the lmx command after its `--`."""
   parsers = dict(hook('command_pages').launcher_parsers())
   seen = set()

@@ -74,6 +74,7 @@ PAGES = {
     {'runs/gpt2': 'gpt2'},
     skipped={'lambada_openai': 'downloads its data', 'ls tasks': 'needs the extra harness', 'tasks/blimp': 'the same'},
   ),
+  'docs/launch.md': Page({'runs/a': 'gpt2'}),
   'docs/notes/awd_lstm.md': Page({'DIR': 'awd'}, {'--cache=500,0.1,1.0': '--cache=50,0.1,1.0'}),
   'docs/notes/fine_tuning.md': Page({'DIR/0': 'classifier', 'DIR/1': 'classifier_1'}, {'DIR/*': 'DIR/0 DIR/1'}),
   'docs/notes/transformer_xl.md': Page(
@@ -82,6 +83,7 @@ PAGES = {
   ),
   'docs/notes/weights.md': Page({'runs/bert': 'bert', 'DIR': 'exported'}),
   'docs/own_data.md': Page({'runs/mine_too': 'translator', 'runs/answers': 'answers', 'runs/streets': 'segmenter'}),
+  'docs/pod.md': Page({'runs/pod/gpt2': 'gpt2'}, skipped={'gs://': 'needs a bucket'}),
   'docs/profile.md': Page({'runs/profiled': 'profiled'}),
   'docs/python.md': Page(
     {'GPT2': 'gpt2', 'BERT': 'bert', 'CLASSIFIER': 'classifier', 'SEGMENTER': 'segmenter', 'TRANSLATOR': 'translator'}
@@ -110,7 +112,7 @@ FRAGMENTS = ('docs/add_data_set.md', 'docs/code.md', 'docs/contract.md', 'docs/a
 WITH_LIBRARIES = ('transformers',)  # blocks that import these run where the library is installed
 
 
-def test_every_command_of_a_document_has_its_check():
+def test_every_command_of_a_document_has_its_check(bucket):
   counts = collections.Counter()
   for shown in (one for one in SHOWN if not one.python):
     kind = shown_commands.treatment(shown)

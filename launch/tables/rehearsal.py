@@ -2,7 +2,8 @@
 
 Two processes stand in for hosts and a folder for the bucket, behind the same code (lmx/stand_in_bucket.py): the text is
 read from gs://rehearsal/text, prepared into gs://rehearsal/cache, and read from there by both processes. Work
-directories are in DIR/runs, because Orbax writes checkpoints to Cloud Storage without fsspec.
+directories are in DIR/runs, because Orbax writes checkpoints to Cloud Storage without fsspec. Each training has one seed
+and the first of its evaluations.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ def _tiny(run: Run) -> Run:
   texts = plans.configs(run, plans.Plan())['']['data.dataset'] == 'text_files' if run.kind == 'train' else False
   kept = (text for text in run.settings if text.startswith(_KEPT))
   return run._replace(
-    config=f'{path}:tiny', settings=(*kept, *_DATA, *_TEXT * texts), seeds=min(run.seeds, 1), needs=CORES
+    config=f'{path}:tiny',
+    settings=(*kept, *_DATA, *_TEXT * texts),
+    then=run.then[:1],
+    seeds=min(run.seeds, 1),
+    needs=CORES,
   )
 
 
