@@ -133,6 +133,8 @@ def _compile_with_more_stack(args: argparse.Namespace) -> int | None:
     resource.setrlimit(resource.RLIMIT_STACK, (limit, most))
   if code < 0:
     raise InputError(f'the compiler ended by {signal.Signals(-code).name}; --partition stops before it')
+  if code == 1 and args.flags:  # of libtpu, which has printed why
+    raise InputError(f'--flags: got {args.flags}; libtpu refused it; expected flags that it knows')
   return code
 
 

@@ -56,6 +56,12 @@ def test_flags_of_a_preset_compile(name, tmp_path):
   assert report['flags'] == ' '.join(flags.PRESETS[name].flags) and f'--flags={name}' in report['notes'][-1]
 
 
+def test_unknown_flag_is_an_input_error():
+  words = ['compile', '--config=experiments/gpt2/quickstart.py:tiny', '--topology=v6e-1', '--flags=--xla_nosuch=1']
+  done = subprocess.run([sys.executable, '-m', 'lmx.cli.main', *words], cwd=ROOT, capture_output=True, text=True)
+  assert done.returncode == 2 and '--flags: got --xla_nosuch=1; libtpu refused it' in done.stderr
+
+
 @pytest.mark.parametrize('chips', [16, 256])
 @pytest.mark.parametrize('config', CONFIGS)
 def test_rows_are_sharded_over_the_slice(config, chips, tmp_path):
