@@ -102,8 +102,11 @@ def test_killed_launcher_resumes_its_jobset_and_forwards_signals(cluster):
   first.kill()
   first.communicate()
   (cluster / 'down').touch()
+  asked, end = len(calls(cluster, 'get')), time.monotonic() + 60
   second = waiter(cluster, 'wait')
-  time.sleep(1)
+  while len(calls(cluster, 'get')) == asked:
+    assert time.monotonic() < end
+    time.sleep(0.1)
   (cluster / 'down').unlink()
   time.sleep(1)
   second.send_signal(signal.SIGHUP)
