@@ -17,6 +17,7 @@ import pytest
 from launch import command, local
 from lmx import records
 from lmx.checkpoint import manager
+from lmx.engine import distributed
 from lmx.reporting import ledger
 from tests import engine_cases, saved_rows
 
@@ -133,6 +134,14 @@ def whole(root, tmp_path_factory):
 with_proc = pytest.mark.skipif(not pathlib.Path('/proc/self/task').exists(), reason='looks for the processes in /proc')
 
 
+def test_loss_of_another_process_is_recognised(monkeypatch):
+  gloo = jax.errors.JaxRuntimeError('UNKNOWN: Gloo all-reduce failed: Connection closed by peer [10.0.0.2]:15038')
+  full = jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory allocating 5 bytes')
+  assert not distributed.is_lost(gloo)  # of a single process
+  monkeypatch.setattr(jax, 'process_count', lambda: 2)
+  assert distributed.is_lost(gloo) and not distributed.is_lost(full) and not distributed.is_lost(OSError('nccl'))
+
+
 @pytest.mark.slow
 @with_proc
 def test_killed_process_has_all_started_again_and_the_end_is_the_same(root, tmp_path, whole):
@@ -191,7 +200,9 @@ def test_full_disk_ends_the_run_and_the_same_command_resumes_it(root, tmp_path, 
     with contextlib.suppress(OSError), (disk / 'other').open('wb', buffering=0) as other:
       while True:
         other.write(bytes(1 << 12))
+    full = time.monotonic()
     output = ended(launcher, 2)
+    assert time.monotonic() - full < 60  # process 0 does not wait for the other, which waits for it
     assert 'space' in output and 'Traceback' not in output
     (disk / 'other').unlink()
     assert manager.newest_step(disk / 'run/checkpoints') >= 5

@@ -179,6 +179,19 @@ def test_interval_of_the_headline_is_shown(tmp_path):
   )
 
 
+def test_wall_time_is_shown_by_parts(tmp_path):
+  workdir = put(tmp_path / 'run', results=RESULTS)
+  record = {'session': 1e9, 'step': 40, 'saved': True, 'seconds': {'steps': 90.0, 'data_wait': 30.0}}
+  (workdir / 'logs').mkdir()
+  (workdir / 'logs/ledger.jsonl').write_text(json.dumps(record) + '\n')
+  page = Page(write(workdir))
+  assert page.rows['time'] == [
+    ['part', 'time in 1 session', 'share'],
+    *(['training steps', '1 min 30 s', '75.0%'], ['waiting for data', '30 s', '25.0%'], ['all', '2 min 0 s', '100.0%']),
+  ]
+  assert 'goodput' in page.text['header'] and '0.75' in page.values['header']
+
+
 def test_report_curves_match_the_log(page):
   charts = {chart['title']: chart for chart in json.loads(page.scripts[0])}
   by_name = {one['name']: one['points'] for one in charts['Loss']['series']}

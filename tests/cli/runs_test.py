@@ -121,6 +121,22 @@ def test_damaged_run_does_not_hide_the_others(folder, capsys):
   assert rows[3][0].startswith(f'{folder}/c: ') and 'config.json' in rows[3][0]
 
 
+def test_goodput_is_a_column_and_its_parts_are_listed(folder, capsys, tmp_path):
+  seconds = {'steps': 60.0, 'compile': 30.0, 'data_wait': 10.0}
+  record = {'session': 1e9, 'step': 16, 'saved': True, 'seconds': seconds}
+  (folder / 'b/logs').mkdir()
+  (folder / 'b/logs/ledger.jsonl').write_text(json.dumps(record) + '\n')
+  head, *rows = cells(capsys, folder)
+  assert head[-2] == 'goodput' and rows[2][-2] == '60.0%'
+  assert main.main(['runs', str(folder), '--time', f'--output={tmp_path}/out.json']) == 0
+  line = capsys.readouterr().out.splitlines()[-1]
+  assert line == f'{folder}/b: 1:40 in 1 session: training steps 60%, compilation 30%, waiting for data 10%'
+  assert [row['time'].get('seconds', {}) for row in json.loads((tmp_path / 'out.json').read_text())['rows']] == [
+    *({}, {}),
+    seconds,
+  ]
+
+
 def test_missing_folder_and_missing_runs_are_reported(tmp_path, capsys):
   assert main.main(['runs', str(tmp_path / 'no')]) == 2
   assert f'{tmp_path}/no is missing' in capsys.readouterr().err

@@ -87,11 +87,11 @@ def test_heartbeat_has_the_update_and_its_time(tmp_path):
   ledger.begin(0)
   with hosts.Host(tmp_path, ledger, cfg(heartbeat=0.05), print), stepping(ledger):
     deadline, found = time.monotonic() + 30, {}
-    while not found.get('step') and time.monotonic() < deadline:
+    while found.get('step', 0) < 3 and time.monotonic() < deadline:
       time.sleep(0.02)
       found = json.loads((tmp_path / 'logs/host-000.json').read_text())
   assert (found['step'], found['process']) == (3, 0) and found['seconds_per_update'] >= 0
-  assert ledgers.read(tmp_path)['sessions'] == 1
+  assert len((tmp_path / 'logs' / ledgers.FILE).read_text().splitlines()) > 2  # not only of the begin and the end
 
 
 def test_log_is_rotated(tmp_path, monkeypatch):

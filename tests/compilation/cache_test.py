@@ -111,6 +111,7 @@ def test_programs_are_kept_in_a_bucket(bucket, monkeypatch):
   try:
     directory = cache.enable()
     assert directory == f'{bucket}/programs/{cache.fingerprint()}'
+    assert jax.config.jax_compilation_cache_max_size == -1  # a bound needs locks, which a bucket has not
     jax.config.update('jax_enable_compilation_cache', True)
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
     compilation_cache.reset_cache()
