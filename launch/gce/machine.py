@@ -2,9 +2,9 @@
 
 Sources (2026): docs.cloud.google.com/compute/docs/tpus/create-tpu-mig-multi-host-slice and
 /tpu/docs/{spot-compute,consume-reservation-compute} for the commands,
-/compute/docs/instance-groups/bulk-create-instances-in-mig for the bulk mode. A group with an accelerator topology must
-be in bulk mode, and Compute Engine refuses resize requests for TPUs: with flex-start the group itself waits for all
-instances. Imports no JAX.
+/compute/docs/instance-groups/bulk-create-instances-in-mig for the bulk mode. As in github.com/gke-labs/tpu-operator, a
+group with an accelerator topology is in bulk mode. Compute Engine refuses resize requests for TPUs: with flex-start the
+group itself waits for all instances. Imports no JAX.
 """
 
 from __future__ import annotations
