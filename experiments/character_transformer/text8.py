@@ -25,7 +25,7 @@ Option `pod` (`config.pod`) is for a TPU slice:
 It scans over its 64 layers and rematerialises, because compile time without scan grows with the number of layers.
 
   option `pod` of  slice  GiB a chip  s an update  MFU (compiled, not run)
-  t64              v5e-4  2.73        0.0892       0.176
+  t64              v5e-4  2.72        0.0865       0.182
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ Option `pod` (`config.pod`) is for a TPU slice:
 The MFU is low because a recurrent step has only 24 rows per chip; collectives take 37% of the time.
 
   option `pod` of  slice   GiB a chip  s an update  MFU (compiled, not run)
-  original         v5e-16  3.07        0.0202       0.099
+  original         v5e-16  3.07        0.0204       0.098
 """
 
 from __future__ import annotations
