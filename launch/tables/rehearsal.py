@@ -1,9 +1,9 @@
 """A rehearsal of a table's rows on this machine: every command of a pod, in order, on tiny models (`--rehearse=DIR`).
 
-Two processes stand in for hosts and a folder for the bucket, behind the same code (lmx/stand_in_bucket.py): the text is
+Two processes stand in for hosts and a folder for the bucket, behind the same code (lmx/stand_in_bucket.py). The text is
 read from gs://rehearsal/text, prepared into gs://rehearsal/cache, and read from there by both processes. Work
-directories are in DIR/runs, because Orbax writes checkpoints to Cloud Storage without fsspec. Each training has one seed
-and the first of its evaluations.
+directories are in DIR/runs, because Orbax writes checkpoints to Cloud Storage without fsspec. Each training has one
+seed and the first of its evaluations.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ DIFFERS = 'a rehearsal with the tiny variants'
 _BUCKET = 'gs://rehearsal'
 _DATA = (f'data.cache_dir={_BUCKET}/cache', 'data.processes=1')
 _TEXT = ('data.dataset=text_files', f'data.manual_dir={_BUCKET}/text')
+_BEAM = ('evaluation.beam=2',)
 _KEPT = ('model.bias', 'train.init_from', 'data.tokenizer_path')  # settings of a table that the tiny variants keep
 _DOCUMENTS = 400  # of the text
 
@@ -39,12 +40,12 @@ def tiny(table: Table) -> Table:
 
 
 def _tiny(run: Run) -> Run:
-  path = run.config.partition(':')[0]
-  texts = plans.configs(run, plans.Plan())['']['data.dataset'] == 'text_files' if run.kind == 'train' else False
+  path, flat = run.config.partition(':')[0], plans.configs(run, plans.Plan()).get('', {})
+  texts, translates = flat.get('data.dataset') == 'text_files', flat.get('evaluation.beam', 0) > 0
   kept = (text for text in run.settings if text.startswith(_KEPT))
   return run._replace(
     config=f'{path}:tiny',
-    settings=(*kept, *_DATA, *_TEXT * texts),
+    settings=(*kept, *_DATA, *_TEXT * texts, *_BEAM * translates),
     then=run.then[:1],
     seeds=min(run.seeds, 1),
     needs=CORES,

@@ -25,7 +25,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from lmx import documents, ranges
-from lmx.data import batching, document_reader, labels, sources, transforms, worker_processes
+from lmx.data import batching, document_reader, labels, sources, transforms
 from lmx.data import corpus as corpora
 from lmx.data.batching.base import Batches
 from lmx.data.corpus import Corpus
@@ -431,15 +431,19 @@ class Prefetch:
     self.wait_seconds = 0.0
     self._busy, self._closed = 0, False
     self._idle = threading.Condition()
-    self._build, self._from_processes = worker_processes.Builder(batches, rows), processes > 0
+    self._batches, self._rows, self._processes = batches, rows, processes
     import grain  # imports JAX, which reading a config does not need
 
     ahead = -(-buffer // max(processes, 1)) if workers else 0
     options = grain.ReadOptions(num_threads=workers, prefetch_buffer_size=ahead)
-    steps = grain.MapDataset.range(start, max(start, stop)).map(self._build if processes else self._make)
-    dataset = steps.to_iter_dataset(options)
+    steps = grain.MapDataset.range(start, max(start, stop))
     if processes:
-      dataset = worker_processes.prefetch(dataset, processes, ahead)
+      from lmx.data import worker_processes
+
+      build = worker_processes.Builder(batches, rows)
+      dataset = worker_processes.prefetch(steps.map(build).to_iter_dataset(options), processes, ahead)
+    else:
+      dataset = steps.map(self._make).to_iter_dataset(options)
     self._iterator = iter(dataset) if stop > start else iter(())
     if stop > start and (ahead or processes):
       self._iterator.start_prefetch()
@@ -450,7 +454,7 @@ class Prefetch:
         return step, {}
       self._busy += 1
     try:
-      return self._build(step)
+      return step, self._batches(step, self._rows)
     finally:
       with self._idle:
         self._busy -= 1
@@ -465,7 +469,8 @@ class Prefetch:
     began = time.perf_counter()
     try:
       step, batch = next(self._iterator)
-      return step, worker_processes.own(batch) if self._from_processes else batch
+      # A copy in this process's memory frees the memory shared with the worker process.
+      return step, {name: np.array(x) for name, x in batch.items()} if self._processes else batch
     except BaseException as error:
       self.close()
       if code := isinstance(error, RuntimeError) and _ENDED.search(str(error)):
@@ -482,7 +487,7 @@ class Prefetch:
       self._closed = True
     if hasattr(self._iterator, 'close'):
       self._iterator.close()
-    if self._from_processes:
+    if self._processes:
       self._iterator = iter(())
       gc.collect()  # frees the batches in shared memory, which Grain's iterator holds in a cycle
     with self._idle:

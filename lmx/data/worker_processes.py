@@ -14,7 +14,7 @@ import os
 import signal
 import threading
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from multiprocessing import reduction
 from typing import Any
 
@@ -84,11 +84,6 @@ def prefetch(dataset: Any, processes: int, ahead: int) -> Any:
   if not flags.FLAGS.is_parsed():  # lmx has none; Grain reads its own
     flags.FLAGS.mark_as_parsed()
   return dataset.mp_prefetch(grain.MultiprocessingOptions(processes, max(1, ahead)), start)
-
-
-def own(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """Return a batch in this process's memory, so that the memory shared with a worker process is freed."""
-  return {name: np.array(array) for name, array in batch.items()}
 
 
 def start(worker: int, count: int) -> None:
