@@ -76,6 +76,12 @@ def test_progress_line_has_the_mfu(tmp_path, clock, capsys):
   assert '40 tokens/s, MFU 20.0%' in capsys.readouterr().err
 
 
+def test_percentile_is_that_of_numpy():
+  values = list(np.random.default_rng(0).random(37))
+  assert utilisation.percentile(values, 0.99) == pytest.approx(np.percentile(values, 99))
+  assert utilisation.percentile([3.0], 0.99) == 3.0
+
+
 def test_summary_of_a_run():
   training = [{'split': 'train', 'step': i, 'loss': 1.0, 'mfu': 0.1 * i, 'step_seconds_p99': i} for i in (1, 2, 3)]
   found = utilisation.summarize([*training, {'split': 'valid', 'step': 3, 'loss': 1.0, 'mfu': 9.0}])
