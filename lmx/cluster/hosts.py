@@ -227,13 +227,18 @@ class _Others:
     slow = _slow({process: record for process, (record, _) in self._seen.items() if record and process not in silent})
     lines = []
     for process, (record, _) in self._seen.items():
-      # A process counts as slow in its second heartbeat: the first may have had an epoch's first batch.
-      state = 'silent' if process in silent else 'slow' if process in slow and process in self._slow else ''
-      if state != self._states.get(process, ''):
+      before = self._states.get(process, '')
+      if process in silent:
+        state = 'silent'
+      elif process in slow:  # in the second heartbeat, because the first may have had an epoch's first batch
+        state = 'slow' if slow[process] and process in self._slow else ''
+      else:
+        state = before if before == 'slow' else ''  # no update in this heartbeat, such as in a validation
+      if state != before:
         self._states[process] = state
         text = {'silent': _silence(record), 'slow': slow.get(process), '': 'its heartbeats are normal again'}[state]
         lines.append(f'host {record["host"] if record else "unknown"} (process {process}): {text}')
-    self._slow = set(slow)
+    self._slow = {process for process in self._seen if slow.get(process, process in self._slow)}
     return lines
 
   def _read(self, process: int) -> dict[str, Any] | None:
@@ -249,15 +254,14 @@ def _silence(record: Mapping[str, Any] | None) -> str:
 
 
 def _slow(records: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
-  """Return {process: reason} for processes whose own work delays the others."""
+  """Return {process: how its own work delays the others, '' if it does not} for processes that have made updates."""
   measured = {process: record for process, record in records.items() if record['seconds_per_update'] > 0}
   own = {process: record['own_seconds_per_update'] for process, record in measured.items()}
   if len(own) < 2:
     return {}
-  usual = statistics.median_low(own.values())
-  return {
-    process: f'slow: data and host work take {own[process]:.3g} s per update, {usual:.3g} s on the median host, of '
-    f'{record["seconds_per_update"]:.3g} s'
-    for process, record in measured.items()
-    if own[process] - usual > SLOW * record['seconds_per_update']
-  }
+  usual, texts = statistics.median_low(own.values()), {}
+  for process, record in measured.items():
+    seconds = record['seconds_per_update']
+    text = f'slow: data and host work take {own[process]:.3g} s per update of {seconds:.3g} s, on the median host '
+    texts[process] = f'{text}{usual:.3g} s' if own[process] - usual > SLOW * seconds else ''
+  return texts

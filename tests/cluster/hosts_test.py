@@ -143,10 +143,10 @@ def test_silent_host_is_named_once_until_it_is_heard_again(tmp_path):
 
 def test_host_that_delays_the_others_is_named(tmp_path):
   others, lines = hosts._Others(tmp_path, 4), []
-  for step in range(6):
+  for step in range(7):
     for process in range(4):
       own = 0.4 if process == 2 and step in (1, 3, 4) else 0.25 if process == 1 else 0.1
-      heartbeat(tmp_path, process, step, own)
-    lines += others.look()
-  assert len(lines) == 2 and lines[0].startswith('host h2 (process 2): slow: data and host work take 0.4 s per update')
-  assert lines[1].endswith('normal again')
+      heartbeat(tmp_path, process, step, own, seconds=0.0 if step == 5 else 1.0)  # step 5: a validation
+    lines.append(others.look())
+  slow = 'host h2 (process 2): slow: data and host work take 0.4 s per update of 1 s, on the median host 0.1 s'
+  assert lines == [[], [], [], [], [slow], [], ['host h2 (process 2): its heartbeats are normal again']]
