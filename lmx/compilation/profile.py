@@ -13,7 +13,8 @@ import dataclasses
 import functools
 import gzip
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from jax.profiler import ProfileData
@@ -86,31 +87,45 @@ class Event(NamedTuple):
   seconds: float
 
 
-def read_events(trace: bytes) -> Iterator[Event]:
-  """Yield the runs of instructions in a trace, an `XSpace`.
+def read_events(trace: bytes) -> list[Event]:
+  """Return the runs of instructions in a trace, an `XSpace`.
 
   On CPUs and GPUs the trace names the instruction of each kernel. On TPUs a line has all instructions of a core.
   """
-  for plane in ProfileData.from_serialized_xspace(trace).planes:
-    if plane.name.startswith(_TPU):
-      lines = [line for line in plane.lines if line.name == _TPU_LINE]
-      for event in (event for line in lines for event in line.events):
-        stats = dict(event.stats)
-        name = event.name.partition(' = ')[0].lstrip('%')
-        yield Event(plane.name, '', int(stats.get('program_id', 0)), name, event.duration_ns / 1e9)
-      continue
-    ends: dict[int, float] = {}
-    kernels = []
-    for event in (event for line in plane.lines for event in line.events):
-      if event.name.startswith(_END):
-        ends[dict(event.stats).get('_c', 0)] = event.start_ns
-      elif 'hlo_op' in (stats := dict(event.stats)):
-        kernels.append((stats, event.start_ns, event.duration_ns))
-    for stats, start, duration in kernels:
-      seconds = max(ends.get(stats.get('_p', -1), 0.0) - start, duration) / 1e9
-      program = str(stats.get('hlo_module', '')).partition('(')[0]
-      device = f'{plane.name} {stats.get("device_ordinal", "")}'
-      yield Event(device, program, int(stats.get('program_id', 0)), str(stats['hlo_op']), seconds)
+  data = ProfileData.from_serialized_xspace(trace)
+  with warnings.catch_warnings():
+    warnings.simplefilter('ignore', DeprecationWarning)  # of a type of jaxlib, from Python 3.12 on
+    planes = [(_read_cores if plane.name.startswith(_TPU) else _read_kernels)(plane) for plane in data.planes]
+  return [event for events in planes for event in events]
+
+
+def _read_cores(plane: Any) -> list[Event]:
+  """Return the events of a TPU core."""
+  found = []
+  for event in (event for line in plane.lines if line.name == _TPU_LINE for event in line.events):
+    name = event.name.partition(' = ')[0].lstrip('%')
+    number = int(dict(event.stats).get('program_id', 0))
+    found.append(Event(plane.name, '', number, name, event.duration_ns / 1e9))
+  return found
+
+
+def _read_kernels(plane: Any) -> list[Event]:
+  """Return the events of a CPU or GPU."""
+  ends: dict[int, float] = {}
+  kernels = []
+  for event in (event for line in plane.lines for event in line.events):
+    stats = dict(event.stats)
+    if event.name.startswith(_END):
+      ends[stats.get('_c', 0)] = event.start_ns
+    elif 'hlo_op' in stats:
+      kernels.append((stats, event.start_ns, event.duration_ns))
+  found = []
+  for stats, start, duration in kernels:
+    seconds = max(ends.get(stats.get('_p', -1), 0.0) - start, duration) / 1e9
+    program = str(stats.get('hlo_module', '')).partition('(')[0]
+    device = f'{plane.name} {stats.get("device_ordinal", "")}'
+    found.append(Event(device, program, int(stats.get('program_id', 0)), str(stats['hlo_op']), seconds))
+  return found
 
 
 @dataclasses.dataclass(frozen=True)
