@@ -129,6 +129,8 @@ def metadata_server():
   class Handler(server.BaseHTTPRequestHandler):
     def do_GET(self):
       path, _, query = self.path.partition('?')
+      if self.server.broken.is_set():
+        return self.send_error(503)
       if (path, self.headers['Metadata-Flavor']) != ('/computeMetadata/v1/instance/preempted', 'Google'):
         return self.send_error(403)
       if 'wait_for_change=true' in query:
@@ -145,7 +147,7 @@ def metadata_server():
 
   with server.ThreadingHTTPServer(('localhost', 0), Handler) as serving:
     serving.daemon_threads = True
-    serving.preempted = threading.Event()
+    serving.preempted, serving.broken = threading.Event(), threading.Event()
     serving.preempt, serving.address = serving.preempted.set, f'localhost:{serving.server_port}'
     thread = threading.Thread(target=serving.serve_forever, daemon=True)
     thread.start()

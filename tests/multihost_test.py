@@ -214,14 +214,15 @@ def test_full_disk_ends_the_run_and_the_same_command_resumes_it(root, tmp_path, 
 
 @pytest.mark.slow
 @with_proc
-@pytest.mark.parametrize('axis', ['data', 'fsdp'])
-def test_run_that_loses_a_slice_continues_on_the_other(root, tmp_path, whole, axis):
+@pytest.mark.parametrize(('axis', 'before', 'after'), [('data', 2, 1), ('fsdp', 2, 1), ('data', 1, 2)])
+def test_run_continues_on_other_slices(root, tmp_path, whole, axis, before, after):
+  """Each process stands for a slice of two devices; one is killed, and the same command resumes on `after` slices."""
   workdir, axes = tmp_path / 'run', ('--config.parallel.data=1', '--config.parallel.fsdp=-1') * (axis == 'fsdp')
-  launcher = training(root, workdir, 2, '--grace=2', *axes)
-  os.kill(wait_for(launcher, workdir, 16)[1], signal.SIGKILL)
+  launcher = training(root, workdir, before, '--grace=2', *axes, devices=2 * before)
+  os.kill(wait_for(launcher, workdir, 16)[-1], signal.SIGKILL)
   launcher.communicate()
   assert command.is_restartable(launcher.returncode)
-  ended(training(root, workdir, 1, *axes, devices=2))
+  ended(training(root, workdir, after, *axes, devices=2 * after))
   found, expected = losses(workdir), losses(whole)
   assert found.keys() == expected.keys()  # the loss of an update shows which rows it had
   np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=0, atol=1e-5)

@@ -49,7 +49,7 @@ CREATED = (
 RECORDS = (
   *('config.json', 'data.json', 'checksums.json', 'metrics.jsonl', 'progress.json', 'results.json'),
   'rows.jsonl',
-  *('checkpoints', 'tokenizer'),
+  *('checkpoints', 'logs', 'tokenizer'),
 )
 
 

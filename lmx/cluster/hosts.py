@@ -41,15 +41,25 @@ SILENT = 3  # heartbeats
 SLOW = 0.2  # of an update's time, by which a process delays the others
 SHORTEST, FACTOR = 1800.0, 20.0  # default of train.watchdog: seconds, and factor of the slowest update
 _BYTES, _BACKUPS = 2**20, 4
-_TICK = 1.0  # seconds between two looks of the watchdog
+_TICK = 1.0  # seconds between two checks of the watchdog
 _LAST_COPY = 30.0  # seconds for the copy of the log to a bucket before the watchdog ends the process
 LOG = logging.getLogger('lmx.host')
 
 
 class _File(logging.handlers.RotatingFileHandler):
-  """Rotated log that reports the first failed write."""
+  """Rotated log that reports the first failed write.
 
-  failed = False
+  Attributes:
+    failed: a write has failed.
+    catches: Python writes the stacks to the file when a signal such as SIGABRT ends the process.
+  """
+
+  failed = catches = False
+
+  def doRollover(self) -> None:  # noqa: N802
+    super().doRollover()
+    if self.catches:
+      faulthandler.enable(self.stream or sys.stderr)
 
   def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
     del record
@@ -98,56 +108,64 @@ class Host:
       self._root.append(logging.lastResort)
     for handler in self._root:
       root.addHandler(handler)
-    self._stacks = path.open('a', encoding='utf-8')
-    self._catches = not faulthandler.is_enabled()
-    if self._catches:
-      faulthandler.enable(self._stacks)
+    self._handler.catches = not faulthandler.is_enabled()
+    if self._handler.catches:
+      faulthandler.enable(self._handler.stream or sys.stderr)
     LOG.info(
       f'process {self._process} of {self._processes} on {self._name}, id {os.getpid()}, '
       f'{jax.local_device_count()} of {jax.device_count()} devices ({jax.devices()[0].device_kind})'
     )
-    self._thread = threading.Thread(target=self._watch, name='lmx-host', daemon=True)
-    self._thread.start()
+    self._threads = [
+      threading.Thread(target=target, name=name, daemon=True)
+      for target, name in ((self._watch, 'lmx-watchdog'), (self._beats, 'lmx-heartbeat'))
+    ]
+    for thread in self._threads:
+      thread.start()
     return self
 
-  def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+  def __exit__(self, kind: Any, ended_by: BaseException | None, trace: Any) -> None:
     self._ended.set()
-    self._thread.join()
-    if error is not None:
-      LOG.error(f'ends after update {self._ledger.step}', exc_info=error)
+    for thread in self._threads:
+      thread.join(_LAST_COPY)
+    if ended_by is not None:
+      LOG.error(f'ends after update {self._ledger.step}', exc_info=ended_by)
     else:
       LOG.info(f'ends after update {self._ledger.step}')
     with contextlib.suppress(InputError):  # a full disk, which the checkpoint or the log has reported
       self._ledger.close()
-    if self._catches:
+    if self._handler.catches:
       faulthandler.disable()
     LOG.removeHandler(self._handler)
     for handler in self._root:
       logging.getLogger().removeHandler(handler)
     LOG.setLevel(self._before[0])
     LOG.propagate = self._before[1]
-    for close in (self._handler.close, self._stacks.close, self._mirror.close):
-      with contextlib.suppress(OSError):  # as above
-        close()
+    with contextlib.suppress(OSError):  # as above
+      self._handler.close()
+    try:
+      self._mirror.close()
+    except Exception as error:  # of the bucket's library
+      print(f'warning: {self._folder}: the logs cannot be written ({error})', file=sys.stderr)
 
   def _watch(self) -> None:
-    """Write heartbeats, and end the process if an update hangs."""
+    """End the process if an update hangs."""
     limit = self._cfg.watchdog
-    tick = min(_TICK, self._cfg.heartbeat / 2, (limit or _TICK) / 4)
-    beat, seen = time.monotonic() + self._cfg.heartbeat, (-1, 0.0)  # updates, and seconds without another one
-    self._beat()
+    tick, seen = min(_TICK, (limit or _TICK) / 4), (-1, 0.0)  # updates, and seconds without another one
     while not self._ended.wait(tick):
       updates, is_stepping = self._ledger.updates, self._ledger.part in STEPPING and self._ledger.settled
       # Counted in ticks, so that the time for which the process itself was stopped does not count.
       seen = (updates, seen[1] + tick) if is_stepping and updates == seen[0] else (updates, 0.0)
       if seen[1] > patience(limit, self._ledger.slowest):
         self._give_up(seen[1])
-      if time.monotonic() >= beat:
-        beat = time.monotonic() + self._cfg.heartbeat
-        self._beat()
+
+  def _beats(self) -> None:
+    """Write heartbeats; in a thread without the watchdog, because a bucket may not answer."""
+    self._beat()
+    while not self._ended.wait(self._cfg.heartbeat):
+      self._beat()
 
   def _beat(self) -> None:
-    """Write a heartbeat, the ledger and a line of the log; in process 0 look at the other hosts."""
+    """Write a heartbeat, the ledger and a line of the log; in process 0 check the other hosts."""
     seconds, updates = self._ledger.seconds(), self._ledger.updates
     total, own = (sum(seconds.get(part, 0.0) for part in parts) for parts in (STEPPING, ('data_wait', 'host')))
     made = updates - self._last[0]
@@ -171,10 +189,10 @@ class Host:
       part.replace(path)
       self._ledger.write()
       self._mirror.send()
-    except (OSError, InputError) as error:
-      LOG.warning(f'no heartbeat: {explain(error)}')
+    except Exception as error:  # also of the bucket's library
+      LOG.warning(f'no heartbeat: {type(error).__name__}: {error}')
     if self._process == 0 and self._processes > 1:
-      for line in self._others.look():
+      for line in self._others.check():
         self._note(line)
 
   def _give_up(self, seconds: float) -> None:
@@ -185,7 +203,7 @@ class Host:
     )
     LOG.error(f'{text}; the stacks of all threads:')
     with contextlib.suppress(OSError, ValueError):
-      faulthandler.dump_traceback(self._stacks)
+      faulthandler.dump_traceback(self._handler.stream or sys.stderr)
     with contextlib.suppress(OSError, ValueError):
       print(f'\nlmx: host {self._name} (process {self._process}): {text}', file=sys.stderr, flush=True)
     copying = threading.Thread(target=self._send_last, daemon=True)
@@ -196,7 +214,7 @@ class Host:
     os._exit(PREEMPTED)
 
   def _send_last(self) -> None:
-    with contextlib.suppress(OSError, InputError):
+    with contextlib.suppress(Exception):  # also of the bucket's library
       self._ledger.write()
       self._mirror.send()
 
@@ -214,10 +232,10 @@ class _Others:
   def __init__(self, folder: Any, processes: int):
     self._folder, self._processes = folder, processes
     self._seen: dict[int, tuple[Any, int]] = {}  # process -> its last heartbeat, and for how many of process 0's
-    self._slow: set[int] = set()  # at the last look
+    self._slow: set[int] = set()  # at the last check
     self._states: dict[int, str] = {}
 
-  def look(self) -> list[str]:
+  def check(self) -> list[str]:
     """Return a line for each process that has become silent, slow or normal again since the last call."""
     for process in range(self._processes):
       record = self._read(process)

@@ -16,6 +16,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from lmx.cluster.hosts import LOG
+
 VARIABLE = 'GCE_METADATA_HOST'
 _PRODUCT = pathlib.Path('/sys/class/dmi/id/product_name')
 _URL = '/computeMetadata/v1/instance/preempted'
@@ -32,6 +34,10 @@ def server() -> str:
     if _PRODUCT.read_text(encoding='utf-8', errors='replace').startswith('Google'):
       return 'metadata.google.internal'
   return ''
+
+
+class _Refused(Exception):
+  """The server has no such value."""
 
 
 class Notice:
@@ -55,6 +61,9 @@ class Notice:
     while not self._ended.is_set():
       try:
         is_preempted, etag = self._ask(etag)
+      except _Refused as error:  # such as a metadata server of Kubernetes, whose pods get SIGTERM
+        LOG.info(f'no notices of preemption: {self._server} answers {error}')
+        return
       except (OSError, http.client.HTTPException):
         self._ended.wait(_AGAIN)
         continue
@@ -72,5 +81,5 @@ class Notice:
       answer = connection.getresponse()
       text = answer.read(64).decode(errors='replace').strip()
       if answer.status != 200:
-        raise http.client.HTTPException(f'status {answer.status}')
+        raise (_Refused if 400 <= answer.status < 500 else http.client.HTTPException)(f'status {answer.status}')
     return text == 'TRUE', answer.headers.get('ETag', '')

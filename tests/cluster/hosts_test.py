@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import time
 
 import pytest
@@ -94,14 +95,19 @@ def test_heartbeat_has_the_update_and_its_time(tmp_path):
   assert len((tmp_path / 'logs' / ledgers.FILE).read_text().splitlines()) > 2  # not only of the begin and the end
 
 
-def test_log_is_rotated(tmp_path, monkeypatch):
+def test_log_is_rotated_also_for_stacks(tmp_path, monkeypatch):
   monkeypatch.setattr(hosts, '_BYTES', 2000)
+  enabled = []
+  monkeypatch.setattr(hosts.faulthandler, 'is_enabled', lambda: False)
+  monkeypatch.setattr(hosts.faulthandler, 'enable', lambda file: enabled.append(os.fstat(file.fileno()).st_ino))
+  monkeypatch.setattr(hosts.faulthandler, 'disable', lambda: None)
   with hosts.Host(tmp_path, ledgers.Ledger(), cfg(), print):
     for number in range(200):
       hosts.LOG.info(f'line {number} {"x" * 50}')
   files = sorted(path.name for path in (tmp_path / 'logs').glob('host-000.log*'))
   assert files == ['host-000.log', *(f'host-000.log.{n}' for n in range(1, hosts._BACKUPS + 1))]
   assert 'line 199' in (tmp_path / 'logs/host-000.log').read_text()
+  assert enabled[-1] == (tmp_path / 'logs/host-000.log').stat().st_ino
 
 
 def test_logs_of_a_bucket_continue_in_the_next_session(bucket):
@@ -135,7 +141,7 @@ def test_silent_host_is_named_once_until_it_is_heard_again(tmp_path):
     for process in range(3):
       if process != 1 or step < 2 or step >= 8:
         heartbeat(tmp_path, process, step)
-    lines.append(others.look())
+    lines.append(others.check())
   silent = ['host h1 (process 1): no heartbeat for 3 heartbeats of process 0; its last one was at update 1']
   normal = ['host h1 (process 1): its heartbeats are normal again']
   assert lines == [[]] * 4 + [silent] + [[]] * 3 + [normal, []]
@@ -147,6 +153,6 @@ def test_host_that_delays_the_others_is_named(tmp_path):
     for process in range(4):
       own = 0.4 if process == 2 and step in (1, 3, 4) else 0.25 if process == 1 else 0.1
       heartbeat(tmp_path, process, step, own, seconds=0.0 if step == 5 else 1.0)  # step 5: a validation
-    lines.append(others.look())
+    lines.append(others.check())
   slow = 'host h2 (process 2): slow: data and host work take 0.4 s per update of 1 s, on the median host 0.1 s'
   assert lines == [[], [], [], [], [slow], [], ['host h2 (process 2): its heartbeats are normal again']]

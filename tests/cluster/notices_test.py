@@ -34,13 +34,26 @@ def test_notice_requests_a_stop(metadata_server, monkeypatch, early):
 
 def test_server_that_does_not_answer_is_asked_again(metadata_server, monkeypatch):
   monkeypatch.setattr(notices, '_AGAIN', 0.01)
-  monkeypatch.setattr(notices, '_URL', '/elsewhere')  # the stand-in refuses it
   monkeypatch.setenv(notices.VARIABLE, metadata_server.address)
+  metadata_server.broken.set()
   metadata_server.preempt()
   with interrupts.Stop() as stop, notices.Notice(print):
     assert not requested(stop, 0.1)
-    monkeypatch.undo()
+    metadata_server.broken.clear()
     assert requested(stop, 30)
+
+
+def test_server_without_notices_is_asked_once(metadata_server, monkeypatch, caplog):
+  monkeypatch.setattr(notices, '_URL', '/elsewhere')
+  monkeypatch.setattr(notices, '_AGAIN', 0.01)
+  monkeypatch.setenv(notices.VARIABLE, metadata_server.address)
+  with caplog.at_level('INFO', 'lmx.host'), notices.Notice(print):
+    deadline = time.monotonic() + 30
+    while any(thread.name == 'lmx-notice' for thread in threading.enumerate()) and time.monotonic() < deadline:
+      time.sleep(0.01)
+  assert [record.getMessage() for record in caplog.records] == [
+    f'no notices of preemption: {metadata_server.address} answers status 403'
+  ]
 
 
 def test_no_server_is_asked_outside_compute_engine(tmp_path, monkeypatch):
