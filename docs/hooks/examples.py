@@ -58,7 +58,9 @@ def shorten(output: str) -> str:
 def comparable(output: str) -> list[str]:
   """Return the lines of an output without what a machine or a moment changes; of a shortened one only its ends."""
   lines = [
-    line for line in output.splitlines() if line and not re.match(r'compiling|\w+: \d+ of|step .*tokens/s', line)
+    line
+    for line in output.splitlines()
+    if line and not re.match(r'compiling|\w+: \d+ of|step .*tokens/s| *[\d.]+% ', line)
   ]
   lines = [*lines[:3], *lines[-3:]] if '...' in lines else lines
   return [_normalise(line) for line in lines]
