@@ -68,10 +68,15 @@ class Ledger:
   def enter(self, part: str) -> str:
     """Count the time from now on for `part`; return the previous part."""
     with self._clock:
-      now, before = time.monotonic(), self.part
-      self._seconds[before] += now - self._since
-      self.part, self._since = part, now
+      before, self.part = self._count(), part
     return before
+
+  def _count(self) -> str:
+    """Add the time until now to the current part and return it; called with the lock, which other threads take too."""
+    now = time.monotonic()
+    self._seconds[self.part] += now - self._since
+    self._since = now
+    return self.part
 
   def during(self, part: str) -> _During:
     """Return a context whose time counts for `part`, without contexts inside it."""
@@ -102,16 +107,17 @@ class Ledger:
 
   def update(self, step: int) -> None:
     """Count an update; `step` includes it."""
-    self.enter(self.part)
-    stepping = sum(self._seconds[part] for part in STEPPING)
+    with self._clock:
+      self._count()
+      stepping = sum(self._seconds[part] for part in STEPPING)
     if self.settled:
       self.slowest = max(self.slowest, stepping - self._stepping)
     self._stepping, self.step, self.updates = stepping, step, self.updates + 1
 
   def seconds(self) -> dict[str, float]:
     """Return the seconds of each part of this session until now."""
-    self.enter(self.part)
     with self._clock:
+      self._count()
       return {part: self._seconds[part] for part in PARTS if part in self._seconds}
 
   def open(self, folder: pathlib.Path) -> None:

@@ -127,6 +127,29 @@ def test_slowest_update_excludes_compilation(clock):
   assert ledger.slowest == 4
 
 
+def test_thread_that_reads_changes_no_part():
+  ledger = ledgers.Ledger()
+
+  class Lock:
+    """Lock that the training thread takes first, to enter another part."""
+
+    is_first = True
+
+    def __enter__(self):
+      if self.is_first:
+        self.is_first = False
+        ledger.enter('compile')
+
+    def __exit__(self, *_):
+      pass
+
+  for read in (ledger.seconds, lambda: ledger.update(1)):
+    ledger.enter('steps')
+    ledger._clock = Lock()
+    read()
+    assert ledger.part == 'compile'
+
+
 def test_counting_takes_microseconds(tmp_path):
   ledger = ledgers.Ledger()
   began = time.process_time()
