@@ -21,7 +21,7 @@ from launch.tables import plan as plans
 from launch.tables import runner
 from lmx import storage
 
-PROCESSES = ('-m', 'launch.local', '--processes=2', '--devices=2', '--')
+PROCESSES = ('-m', 'launch.local', '--processes=2', '--devices=2', '--restarts=3', '--')
 DIFFERS = 'a rehearsal with the tiny variants'
 _BUCKET = 'gs://rehearsal'
 _DATA = (f'data.cache_dir={_BUCKET}/cache', 'data.processes=1')
