@@ -63,6 +63,8 @@ def prepare(folder: pathlib.Path) -> None:
     documents = ('\n'.join(map(str.strip, split(each, 'prose'))) for _, each, _ in prose.of_split('train')[:_DOCUMENTS])
     (text / 'train.txt').write_text('\n\n'.join(documents) + '\n', encoding='utf-8')
   os.environ[storage.STAND_IN] = str(folder / 'buckets')
+  # Process 0 alone would read compiled programs. On a CPU the collectives of the other, still compiling, then time out.
+  os.environ['LMX_COMPILATION_CACHE'] = 'off'
 
 
 def plan(folder: pathlib.Path, given: plans.Plan) -> plans.Plan:
