@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-ENTERED, IMPORTED = 125, 160
+ENTERED, IMPORTED = 125, 161
 WALK = """
 import inspect, json, pathlib, sys, threading
 root, command = pathlib.Path(sys.argv[1]), sys.argv[2:]

@@ -52,7 +52,12 @@ class Scope(NamedTuple):
 
 
 def read_scope(op_name: str) -> Scope:
-  """Return the place of an operation by the name in its HLO metadata."""
+  """Return the place of an operation by the name in its HLO metadata; of merged ones, .../(a:b), that of the first."""
+  outer, is_merged, names = op_name.partition('/(')
+  if is_merged and ':' in names:
+    first, *others = names.removesuffix(')').split(':')
+    scope = read_scope(f'{outer}/{first}')
+    return scope._replace(path=f'{scope.path} and {len(others)} more')
   parts: list[str] = []
   for part in op_name.split('/')[:-1]:
     if _CALL.fullmatch(part):

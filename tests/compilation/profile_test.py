@@ -169,6 +169,9 @@ def test_scopes_of_names():
     'jit(f)/jvp(causal_lm)/layer_00/Block/attention/attention.attend/attend/exp': (
       *('layer_00', 'forward', 'attention/attend/exp'),
     ),
+    'jit(f)/transpose(jvp(causal_lm))/(layer_00/jit(_apply)/Block/norm_1/mul:layer_norm/reduce_sum:add)': (
+      *('layer_00', 'backward', 'norm_1/mul and 2 more'),
+    ),
     'add': ('', '', 'add'),
     '': ('', '', ''),
   }
@@ -195,9 +198,9 @@ class Note:
     return contextlib.nullcontext()
 
 
-def test_other_hosts_and_stopped_trainings(tmp_path):
+def test_other_hosts_and_stopped_trainings_on_a_bucket(bucket):
   """A host that is not named traces nothing; a training that stops keeps the updates so far, one that fails none."""
-  workdir, logger = epath.Path(tmp_path), Note()
+  workdir, logger = bucket, Note()
   run = lambda hosts: profiles.Profiler('1:9', hosts, workdir, lambda: None, logger)
   with run((1,)) as profiler, profiler.update(1):
     pass
@@ -208,5 +211,6 @@ def test_other_hosts_and_stopped_trainings(tmp_path):
     for update in (1, 2):
       with profiler.update(update):
         pass
-  (folder,) = profile.folders(workdir)
+  (folder,) = profile.open_run('--workdir', workdir)
+  assert profile.load(folder).updates == 2
   assert folder.name == 'updates_000001_000002' and 'updates 1 to 2' in logger.notes[0]
