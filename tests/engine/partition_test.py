@@ -51,7 +51,7 @@ def test_rows_are_sharded_over_devices(model, mode):
     assert 0.5 < sum(one.total for one in compiled.collectives()) / least <= MOST.get(model, 1.2)
 
 
-@pytest.mark.parametrize('mode', ['data', 'fsdp'])
+@pytest.mark.parametrize('mode', ['data', pytest.param('fsdp', marks=pytest.mark.slow)])
 def test_tied_table_gradients_are_added_before_reduction(mode):
   _, compiled = partitioned('gpt2', mode)
   reduced = [one.shape for one in compiled.collectives() if one.kind == 'all-reduce']
@@ -59,7 +59,9 @@ def test_tied_table_gradients_are_added_before_reduction(mode):
 
 
 @pytest.mark.parametrize('tied', [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.parametrize('mode', ['data', 'tensor', pytest.param('fsdp+tensor', marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+  'mode', ['tensor', *(pytest.param(m, marks=pytest.mark.slow) for m in ('data', 'fsdp+tensor'))]
+)
 def test_chunked_loss_reduces_the_table_gradient_once(mode, tied, monkeypatch):
   """Under tensor a device has a shard of the vocabulary; each chunk of the loss reduces only activations."""
   monkeypatch.setattr(softmax_loss, 'CPU_CHUNK', 56)

@@ -50,7 +50,6 @@ def run_step(kernel, architecture, batch, given, gradient='c'):
   ('architecture', 'tree', 'gradient', 'B', 'D'),
   [
     ('skipgram', False, 'c', 2, 40),
-    ('cbow', True, 'mean', 2, 40),
     *(pytest.param(*case, 3, 5, marks=pytest.mark.slow) for case in CASES),  # each compiles machine code of its own
   ],
 )

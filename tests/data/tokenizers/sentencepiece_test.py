@@ -287,7 +287,8 @@ def test_saved_vocabulary_keeps_special_tokens_and_names_its_cache(tmp_path):
   assert build.load(marked.dir).hash == marked.tokenizer.hash
 
 
-def test_ids_equal_the_releases(root, tmp_path):
+@pytest.mark.parametrize('count', [400, pytest.param(2000, marks=pytest.mark.slow)])
+def test_ids_equal_the_releases(root, tmp_path, count):
   """A vocabulary learned as the release's (README.md), and its reading of text (prepro_utils.py)."""
   lines = [line for path in sorted((root / 'lmx').rglob('*.py')) for line in path.read_text().splitlines()]
   more = [strings.without_surrogates(text).replace('\x00', ' ') for text in strings.strings(1000, seed=7)]
@@ -305,7 +306,7 @@ def test_ids_equal_the_releases(root, tmp_path):
   for lower in (False, True):
     ours = library_files.read('unigram', str(tmp_path), lower_case=lower)
     assert ours.ids_to_tokens(range(9)) == list(subword_models.XLNET_SPECIALS)
-    texts = [*_strings(1200, lines), *strings.strings(2000), 'a' * 150, 'word' * 40, '\u32ff']
+    texts = [*_strings(count, lines), *strings.strings(count), 'a' * 150, 'word' * 40, '\u32ff']
     for text, batched in zip(texts, ours.encode_batch(texts), strict=True):
       expected = _released(theirs, strings.without_surrogates(text), lower)
       np.testing.assert_array_equal(ours.encode(text), expected, err_msg=repr(text))
