@@ -356,8 +356,11 @@ class Session:
         self._check_finite()  # the previous update, while this one is computed
         self._unchecked, self.done = (index, metrics), index + 1
         logger.train(self.done, metrics, stream.wait_seconds)
-        score = self._validate(checkpoints, logger) if self._is_validation_due() else None
-        if self.run.samples.every and self.done % self.run.samples.every == 0:
+        validating, sampling = self._is_validation_due(), self._is_sample_due()
+        if validating or sampling:
+          profiler.end()
+        score = self._validate(checkpoints, logger) if validating else None
+        if sampling:
           self._sample(logger)
         finished = self.is_finished()
         with self.ledger.during('steps'):  # the hosts wait for one another
@@ -366,6 +369,7 @@ class Session:
           is_due = planned or stopping or checkpoints.is_kept(self.done) or checkpoints.is_late(self.done)
         self.progress.seconds = time.monotonic() - started
         if is_due:
+          profiler.end()
           self._check_finite()
           self.save(checkpoints, logger, score, block=finished or stopping, planned=planned)
         if finished:
@@ -395,6 +399,10 @@ class Session:
       return True
     every = self.run.train.eval_every
     return self.done % every == 0 if every else self.batches.epoch_of(self.done)[1] == 0
+
+  def _is_sample_due(self) -> bool:
+    """Return whether to write samples after this update."""
+    return bool(self.run.samples.every) and self.done % self.run.samples.every == 0
 
   def _validate(self, checkpoints: manager.Checkpoints, logger: run_log.Logger) -> float:
     """Validate and return the score, lower is better: the loss, or the metric `train.best_by`.

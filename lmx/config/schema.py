@@ -48,7 +48,7 @@ class Train:
     ties: of validations with the same best score, the best one: 'earlier', or 'later' (lukecq1231/nli,
       scripts/ESIM/main.py, line 909).
     profile: updates whose operations are traced, for `lmx profile`, XProf and Perfetto: 'START:STOP' from update START,
-      counted from 1, to STOP - 1, such as 100:110; 'every=N' five from each N-th; '' none.
+      counted from 1, to STOP - 1, such as 100:110; 'every=N' five after each N-th; '' none.
     profile_hosts: numbers of the processes that trace; () all.
   """
 

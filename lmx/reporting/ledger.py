@@ -61,7 +61,7 @@ class Ledger:
     self._clock, self._writing = threading.Lock(), threading.Lock()
     self._file: Any = None
     self._earlier: list[dict[str, Any]] = []
-    self._has_begun = False
+    self._first: list[dict[str, Any]] = []  # record of this session
     self.step, self.updates, self.slowest = 0, 0, 0.0
     self._compiled_at, self._stepping = 0, 0.0
 
@@ -132,13 +132,14 @@ class Ledger:
 
   def begin(self, step: int) -> None:
     """Write the first record: the session continues after `step` updates. Raises InputError."""
-    self.step, self._has_begun = step, True
+    self.step = step
+    self._first = [self._record(saved=True)]
     self.write(saved=True)
 
   def write(self, saved: bool = False) -> None:
     """Append the totals; `saved` if the run can resume from this update. Raises InputError."""
     with self._writing:
-      if self._file is not None and self._has_begun:
+      if self._file is not None and self._first:
         with writing(self._file.name):
           self._file.write(json.dumps(self._record(saved)) + '\n')
           self._file.flush()
@@ -149,7 +150,7 @@ class Ledger:
 
   def totals(self) -> dict[str, Any]:
     """Return `total` of the run until now."""
-    return total([*self._earlier, self._record()])
+    return total([*self._earlier, *self._first, self._record()])
 
   def close(self) -> None:
     """Append the last record; safe to call twice."""

@@ -25,16 +25,16 @@ class Span(NamedTuple):
 
 
 class Schedule(NamedTuple):
-  """Updates to profile: those of `span`, or `UPDATES` from each multiple of `every`."""
+  """Updates to profile: those of `span`, or `UPDATES` after each multiple of `every`."""
 
   span: Span | None
   every: int = 0
 
   def find(self, update: int) -> Span | None:
     """Return the updates to profile together with this one, None if it is not profiled."""
-    first = update - update % self.every if self.every else 0
+    first = update - (update - 1) % self.every if self.every else 1
     span = self.span or Span(first, first + UPDATES - 1)
-    return span if 0 < span.first <= update <= span.last else None
+    return span if span.first <= update <= span.last and (self.span or first > 1) else None
 
 
 def parse(text: str) -> Schedule:
@@ -58,7 +58,7 @@ def check(text: str, hosts: Sequence[int], total_steps: int, processes: int) -> 
   if not text:
     return
   schedule = parse(text)
-  last = schedule.span.last if schedule.span else schedule.every
+  last = schedule.span.last if schedule.span else schedule.every + 1
   if last > total_steps:
     raise InputError(f'train.profile: got {text}; expected updates of this run, which has {total_steps:,}')
   for host in hosts:

@@ -55,9 +55,13 @@ class Profiler:
     return self
 
   def __exit__(self, kind: Any, *_: Any) -> None:
-    if self._span is not None:  # the training ends or stops before the last update to profile
+    self.end(write=kind is None)  # the training ends or stops before the last update to profile
+
+  def end(self, *, write: bool = True) -> None:
+    """End a running trace before what is no update, such as a validation; the next update begins another."""
+    if self._span is not None:
       with self._logger.ledger.during('profile'), self._logger.paused():
-        self._stop(write=kind is None)
+        self._stop(write=write)
 
   @contextlib.contextmanager
   def update(self, number: int) -> Iterator[None]:
@@ -73,8 +77,7 @@ class Profiler:
       yield
     self._span = Span(self._span.first if self._span else number, number)
     if number == span.last:
-      with self._logger.ledger.during('profile'), self._logger.paused():
-        self._stop(write=True)
+      self.end()
 
   def _start(self, first: int, last: int) -> None:
     self._wait()

@@ -214,3 +214,13 @@ def test_other_hosts_and_stopped_trainings_on_a_bucket(bucket):
   (folder,) = profile.open_run('--workdir', workdir)
   assert profile.load(folder).updates == 2
   assert folder.name == 'updates_000001_000002' and 'updates 1 to 2' in logger.notes[0]
+
+
+def test_validation_is_in_no_profile(workdir, tmp_path):
+  small = ('model.D=32', 'model.F=64', 'train.steps=4', 'train.eval_every=3', 'train.profile=2:5')
+  settings = [*SETTINGS, f'data.manual_dir={workdir.parent}', *small]
+  assert train.train(resolve.load('experiments/gpt2/quickstart.py:tiny', settings), tmp_path / 'run') == 0
+  folders = profile.open_run('--workdir', tmp_path / 'run')
+  assert [folder.name for folder in folders] == ['updates_000002_000003', 'updates_000004_000004']
+  programs = {one.program for folder in folders for one in profile.load(folder).operations}
+  assert 'jit_train_step' in programs and not any('eval' in name for name in programs)

@@ -70,8 +70,10 @@ def test_work_after_the_checkpoint_that_is_resumed_is_lost(clock, tmp_path):
   clock.advance(100)
   session(clock, folder, 5, 3, 50).write()  # killed before its first checkpoint
   clock.advance(10)
-  session(clock, folder, 5, 5, 5).close()
+  last = session(clock, folder, 5, 5, 5)
+  last.close()
   found = ledgers.read(tmp_path)
+  assert last.totals() == found  # as in results.json
   expected = {'steps': 5 + 5, 'data_wait': 10 + 10, 'host': 2.5, 'checkpoint': 1, 'start': 15, 'redone': 9.75 + 9.75}
   assert found['sessions'] == 3
   assert found['seconds'] == expected | {'between': 110 - 2 * 5}  # the next session began 5 s before its ledger

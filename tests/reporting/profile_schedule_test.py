@@ -15,8 +15,8 @@ def profiled(text, updates):
 
 def test_updates_of_a_span_and_of_a_period():
   assert profiled('3:6', range(1, 10)) == [3, 4, 5]
-  assert profiled('every=10', range(1, 32)) == [*range(10, 15), *range(20, 25), 30, 31]
-  assert profile_schedule.parse('every=10').find(21).folder == 'updates_000020_000024'
+  assert profiled('every=10', range(1, 32)) == [*range(11, 16), *range(21, 26), 31]
+  assert profile_schedule.parse('every=10').find(22).folder == 'updates_000021_000025'
 
 
 @pytest.mark.parametrize('text', ['5', '3:3', '6:3', '0:4', 'every=5', 'every=x', '1:2:3', '100:110 '])
@@ -27,6 +27,7 @@ def test_bad_schedules(text):
 
 def test_updates_and_hosts_that_a_run_does_not_have():
   profile_schedule.check('5:11', (0, 1), 10, 2)
-  for text, hosts, field in (('5:12', (), 'profile'), ('every=11', (), 'profile'), ('5:11', (2,), 'profile_hosts')):
+  profile_schedule.check('every=9', (), 10, 2)
+  for text, hosts, field in (('5:12', (), 'profile'), ('every=10', (), 'profile'), ('5:11', (2,), 'profile_hosts')):
     with pytest.raises(InputError, match=f'train.{field}: got'):
       profile_schedule.check(text, hosts, 10, 2)
