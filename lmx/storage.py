@@ -49,6 +49,11 @@ def path(field: str, value: str | os.PathLike[str], kind: str = '') -> epath.Pat
   return epath.Path(check_path(field, value, kind))
 
 
+def unchecked(value: str) -> epath.Path:
+  """Return a path as `path` does, of text that is checked or only printed."""
+  return epath.Path(value)
+
+
 def check_path(field: str, value: str | os.PathLike[str], kind: str = '', *, hub: bool = False) -> str:
   """Return the text of what `path` returns; with `hub` also 'hub:NAME'."""
   value = os.fspath(value)

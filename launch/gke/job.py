@@ -14,6 +14,7 @@ from lmx.errors import InputError
 
 PORT = 8476  # of process 0, as JAX has it on TPUs
 JOB = 'slice'  # name of the replicated job
+NAME_LENGTH = 40  # of a JobSet, whose pods have longer names
 XPK_JOB = 'slice-job'
 # Exit codes of a pod to restart: it saved and exited, or was ended by SIGABRT (by JAX, if another pod is lost), SIGBUS,
 # SIGKILL, SIGSEGV or SIGTERM.
@@ -59,8 +60,8 @@ class Job:
       value = getattr(self, field)
       if value and not re.fullmatch(r'[a-z0-9]([a-z0-9.-]*[a-z0-9])?', value):
         raise InputError(f'--{field}: got "{value}"; Kubernetes expects small letters, digits and - inside')
-    if not self.name or len(self.name) > 40 or '.' in self.name:
-      raise InputError(f'--name: got "{self.name}"; expected 1 to 40 letters, digits and -')
+    if not self.name or len(self.name) > NAME_LENGTH or '.' in self.name:
+      raise InputError(f'--name: got "{self.name}"; expected 1 to {NAME_LENGTH} letters, digits and -')
     if not re.fullmatch(r'[A-Za-z0-9_./:@-]+', self.image):
       raise InputError(f'--image: got "{self.image}"; expected the name of an image')
     for field, least in {'slices': 1, 'nodes': 1, 'grace': 0}.items():

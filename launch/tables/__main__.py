@@ -36,9 +36,8 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from experiments.tables import BEST, DATA, MEAN, Run, Table
+from experiments.tables import BEST, DATA, MEAN, Row, Run, Table
 from launch import command as launched
-from launch import wait
 from launch.tables import (
   check,
   collection,
@@ -112,7 +111,7 @@ def _study(args: argparse.Namespace, plan: plans.Plan) -> int:
       _say(line)
     for task in study.tasks(stage, own, shown=True):
       for command in task.commands:
-        print(_shown(args, command))
+        print(_shown(command))
     return 0
   if not args.collect:
     stage, code = study.run(args.table, plan, args.jobs, _say)
@@ -150,19 +149,22 @@ def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
   for run in table.runs if plan.changed else ():
     if run.config:
       plans.configs(run, plan)  # refuses options that an experiment does not have
-  results = collection.collect(table, rows, plan)
+  if args.where != 'local' and not (args.dry_run or args.collect):
+    options.check_launch(args)
+  is_shown = args.dry_run and options.lacks_runs(args)  # of runs in a bucket without a name
+  results = [] if is_shown else collection.collect(table, rows, plan)
   wrong = {name for one in results if one.state == collection.WRONG for name in one.row.runs}
   selected = [runs[name] for name in plans.read_from(rows) if name not in wrong]
   todo = runner.plan_tasks(selected, runs, plan, shown=args.dry_run)
   if args.dry_run:
-    for text, count in collections.Counter(_statistics(results)).items():
+    for text, count in collections.Counter(_statistics(rows, runs, plan)).items():
       _say(f'{count} row{"s" * (count > 1)}: {text}')
     if args.where != 'local':
       print(*pod.describe(args.table, todo, runs, plan, args), sep='\n')
       return 0
     for task in todo:
       for command in task.commands:
-        print(_shown(args, command))
+        print(_shown(command))
     return 0
   code = 0
   if not args.collect and todo:
@@ -173,11 +175,11 @@ def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
   return _finish(args, table, results, plan, plan, code)
 
 
-def _statistics(results: Iterable[collection.RowResult]) -> Iterator[str]:
+def _statistics(rows: Iterable[Row], runs: Mapping[str, Run], plan: plans.Plan) -> Iterator[str]:
   """Yield 'best of 3 seeds' and the like for each row that does not have the mean."""
-  for one in results:
-    if one.row.statistic != MEAN:
-      yield measured.of_seeds(one.row.statistic, one.expected_seeds)
+  for row in rows:
+    if row.statistic != MEAN:
+      yield measured.of_seeds(row.statistic, len(plans.seeds(runs[row.runs[0]], plan)))
 
 
 def _finish(
@@ -203,6 +205,8 @@ def _folder(args: argparse.Namespace, plan: plans.Plan) -> pathlib.Path:
   first = plan.runs[0]
   if args.output:
     return pathlib.Path(storage.check_path('--output', args.output, storage.FOLDER))
+  if storage.is_remote(first):  # where --collect of a copy renders it later
+    first = pod.copy_of(args.table)
   return first if first.name == 'tables' else first / 'tables'
 
 
@@ -218,10 +222,8 @@ def _mark_changed(one: collection.RowResult, plan: plans.Plan, runs: Mapping[str
   return dataclasses.replace(one, row=row._replace(differs=reason)) if reason else one
 
 
-def _shown(args: argparse.Namespace, command: plans.Command) -> str:
-  if args.where == 'local':
-    return f'lmx {redact(shlex.join(command.words))}'
-  return redact(shlex.join(['python', *wait.launcher_command(args.where, args.launch, command.words)[1:]]))
+def _shown(command: plans.Command) -> str:
+  return f'lmx {redact(shlex.join(command.words))}'
 
 
 def _run(args: argparse.Namespace, todo: list[runner.Task]) -> int:

@@ -9,10 +9,13 @@ from collections.abc import Collection, Sequence
 
 from experiments.tables import DATA, Row, Table
 from launch import wait
-from launch.tables import needs, pod
+from launch.tables import launching, needs, pod
 from launch.tables import plan as plans
 from lmx import ranges, storage
 from lmx.errors import InputError, nearest
+
+RUNS = 'runs/tables,runs'
+SHOWN_RUNS = 'gs://BUCKET/runs'  # in a dry run without --runs
 
 
 def parser(description: str = '') -> argparse.ArgumentParser:
@@ -37,9 +40,7 @@ def parser(description: str = '') -> argparse.ArgumentParser:
   parser.add_argument('--start', default='', metavar='DIR', help='--rerun: run that the lines start from')
   parser.add_argument('--record', action='store_true', help='add the metrics to experiments/tables/measured.csv')
   parser.add_argument('--rows', default='', help='only these: ids, ends of ids or patterns, with commas between')
-  parser.add_argument(
-    '--runs', default='runs/tables,runs', help='directories of runs, with commas; new ones go into the first'
-  )
+  parser.add_argument('--runs', default=RUNS, help='directories of runs, with commas; new ones go into the first')
   parser.add_argument('--data', action='append', default=[], metavar='[NAME=]DIR', help='where data and weights are')
   parser.add_argument(
     '--seeds',
@@ -61,7 +62,11 @@ def parser(description: str = '') -> argparse.ArgumentParser:
     help='run the commands of a pod in DIR: tiny variants, two processes, a folder for the bucket',
   )
   parser.add_argument('--options', default='', help="added to every experiment's argument, such as epochs=6")
-  parser.add_argument('--output', default='', help='directory of the rendered table (default: DIR/tables)')
+  parser.add_argument(
+    '--output',
+    default='',
+    help='directory of the rendered table (default: DIR/tables; runs/TABLE/tables if DIR is in a bucket)',
+  )
   return parser
 
 
@@ -81,6 +86,20 @@ def check(args: argparse.Namespace, settings: Sequence[str] = ()) -> None:
     raise InputError(f'--{name}: got it with --{modes[0]}, which takes a line as it was recorded; omit it')
   if args.start and not args.rerun:
     raise InputError('--start is the run that lines of measured.csv start from: give it with --rerun')
+
+
+def check_launch(args: argparse.Namespace) -> None:
+  """Raise InputError if jobs could not be submitted for want of an option."""
+  launching.require(args.where, args.launch)
+  if lacks_runs(args):
+    raise InputError(
+      f'--runs: got none with --where={args.where}, whose machines keep no files; give --runs={SHOWN_RUNS}'
+    )
+
+
+def lacks_runs(args: argparse.Namespace) -> bool:
+  """Return whether --runs is missing, which names a place that the launcher's machines and this one see."""
+  return args.where in wait.OWN_FILES and args.runs == RUNS and not args.collect
 
 
 def check_rehearsal(args: argparse.Namespace, settings: Sequence[str]) -> None:
@@ -121,9 +140,12 @@ def plan(args: argparse.Namespace, settings: Sequence[str]) -> plans.Plan:
       data[name] = path if is_there else storage.check_path(f'--data={name}', path, hub=True)
   if args.seeds is None:
     raise InputError('--seeds: expected a number of seeds; the tables of the decks are shown by --decks')
-  roots = tuple(
-    plans.path('--runs', wait.check_path('--runs', text, args.where, storage.FOLDER)) for text in args.runs.split(',')
-  )
+  if args.dry_run and lacks_runs(args):
+    roots: tuple[pathlib.Path, ...] = (plans.unchecked_path(SHOWN_RUNS),)
+  else:
+    roots = tuple(
+      plans.path('--runs', wait.check_path('--runs', text, args.where, storage.FOLDER)) for text in args.runs.split(',')
+    )
   if args.collect and storage.is_remote(roots[0]):
     raise InputError(
       f'--runs: got {roots[0]} with --collect; expected a local folder; copy it without its checkpoints: '

@@ -162,7 +162,14 @@ def published() -> dict[str, Printed]:
 
 def path(field: str, text: str) -> pathlib.Path:
   """Return a path, of an address in a bucket as epath."""
-  there: Any = storage.path(field, text) if storage.is_remote(text) else pathlib.Path(text)
+  if storage.is_remote(text):
+    storage.check_path(field, text)
+  return unchecked_path(text)
+
+
+def unchecked_path(text: str) -> pathlib.Path:
+  """Return the path of a text that is checked, or only printed."""
+  there: Any = storage.unchecked(text) if storage.is_remote(text) else pathlib.Path(text)
   return there
 
 
@@ -307,7 +314,7 @@ def _with_options(text: str, plan: Plan) -> str:
 def _proof(words: list[str]) -> pathlib.Path:
   named = dict(word.partition('=')[::2] for word in words)
   file = named.get('--output') or named.get('--json')
-  return path('--output', file or f'{named["--workdir"]}/config.json')
+  return unchecked_path(file or f'{named["--workdir"]}/config.json')
 
 
 def configs(run: Run, plan: Plan) -> dict[str, dict[str, Any]]:

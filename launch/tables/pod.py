@@ -9,17 +9,18 @@ from __future__ import annotations
 import argparse
 import csv
 import functools
+import pathlib
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.tables import DATA, Run
-from launch import accelerators, command, compile_first, wait
-from launch.tables import hours
+from launch import accelerators, command, compile_first
+from launch.tables import hours, launching
 from launch.tables import plan as plans
 from lmx import storage
-from lmx.compilation.slices import GENERATIONS
+from lmx.compilation.slices import CHIPS, GENERATIONS
 from lmx.errors import InputError
 from lmx.redaction import redact
 
@@ -94,19 +95,26 @@ def describe(
         yield f'  {title:9} {text}'
     for one in task.commands:
       title = one.words[0] if one.words[0] in ('train', 'evaluate') else 'then'
-      yield f'  {title:9} {_launched(args, one.words)}'
+      options = launching.with_placeholders(args.where, args.launch, _accelerator(run, args.where))
+      words = launching.launcher_command(args.where, options, run.name, task.key[1], one)
+      yield f'  {title:9} {redact(shlex.join(["python", *words[1:]]))}'
     before = run.name
   rows = f' --rows={shlex.quote(args.rows)}' if args.rows else ''
   yield f'collect {name}'
   if storage.is_remote(plan.runs[0]):
-    yield f'  copy      gcloud storage rsync --recursive {shlex.quote(COPY)} {plan.runs[0]} runs/{name}'
-  yield f'  table     python -m launch.tables {name}{rows} --runs=runs/{name} --collect'
+    yield f'  copy      gcloud storage rsync --recursive {shlex.quote(COPY)} {plan.runs[0]} {copy_of(name)}'
+  yield f'  table     python -m launch.tables {name}{rows} --runs={copy_of(name)} --collect'
+
+
+def copy_of(name: str) -> pathlib.Path:
+  """Return the local folder of a table's runs that are copied from a bucket."""
+  return pathlib.Path('runs', name)
 
 
 def _machine(args: argparse.Namespace) -> accelerators.Slice | None:
   """Return the slice or machine that the options of the launcher name; None without one."""
-  found = re.search(r'--accelerator[= ](\S+)', args.launch)
-  return accelerators.find(found[1], args.where) if found and args.where in accelerators.WHERE else None
+  found = launching.value(args.where, args.launch, 'accelerator')
+  return accelerators.find(found, args.where) if found and args.where in accelerators.WHERE else None
 
 
 def _lines(
@@ -127,8 +135,15 @@ def _lines(
     yield 'estimate', f'{estimate:,.3g} hours of one H100 (launch/tables/hours.py)'
 
 
-def _launched(args: argparse.Namespace, words: Sequence[str]) -> str:
-  return redact(shlex.join(['python', *wait.launcher_command(args.where, args.launch, words)[1:]]))
+def _accelerator(run: Run, where: str) -> str:
+  """Return the launcher's name of a slice on which a step of the run is recorded, '' if it rents none."""
+  names = accelerators.names('tpu') if where in accelerators.WHERE else []
+  for one in steps(run) if run.config else ():
+    chip = CHIPS[one.topology.rpartition('-')[0]]
+    name = f'{chip.google}-{one.chips * chip.counted}'
+    if name in names and getattr(accelerators.GENERATIONS[chip.google], accelerators.WHERE[where][1]):
+      return name
+  return ''
 
 
 def _prepare(run: Run, words: Sequence[str], args: argparse.Namespace) -> str:
@@ -140,9 +155,8 @@ def _prepare(run: Run, words: Sequence[str], args: argparse.Namespace) -> str:
   ]
   if args.where != 'gke':
     return redact(shlex.join(prepare))
-  image = re.search(r'--image[= ](\S+)', args.launch)
-  job = re.sub(r'[^a-z0-9]+', '-', f'prepare-{run.name}'.lower())[:60]
-  name = image[1] if image else 'IMAGE'
+  job = re.sub(r'[^a-z0-9]+', '-', f'prepare-{run.name}'.lower())[:60].strip('-')
+  name = launching.value(args.where, args.launch, 'image') or launching.REQUIRED['gke']['image']
   return redact(shlex.join(['kubectl', 'create', 'job', job, f'--image={name}', '--', *prepare]))
 
 
@@ -155,6 +169,9 @@ def _compiled(
     name, _, _ = machine.name.rpartition('-')
     topology = f'{GENERATIONS[name]}-{machine.chips * machine.hosts}' if name in GENERATIONS else machine.name
   found, updates = steps(run, topology), flat.get('train.steps')
+  if not found:
+    yield 'compiled', _not_recorded(words, topology, machine)
+  found = found or steps(run)  # on other slices
   for one in found:
     text = f'{one.config} on {one.topology}: {one.gib:g} GiB a chip, {one.seconds:.4f} s an update (compiled at '
     yield 'compiled', f'{text}{one.commit}, not run)'
@@ -163,11 +180,14 @@ def _compiled(
       yield 'chips', f'{chip_hours:,.0f} chip-hours of {one.topology.partition("-")[0]} for {updates:,} such updates'
   if found and ',pod' not in run.config and not any(word.endswith(',pod') for word in words):
     yield 'note', '--options=pod trains with these settings; without it the step is that of the table'
-  if not found:
-    shown = f'compile --topology={topology or "TOPOLOGY"} ' + shlex.join(command.config_options(words))
-    if machine is not None:
-      try:
-        shown = shlex.join(compile_first.compile_command(words, machine))
-      except InputError:
-        pass
-    yield 'compiled', f'not recorded{f" on {topology}" if topology else ""}; `lmx {redact(shown)}` compiles it'
+
+
+def _not_recorded(words: Sequence[str], topology: str, machine: accelerators.Slice | None) -> str:
+  """Return what a dry run says of a step that is not recorded: the command that compiles it."""
+  shown = f'compile --topology={topology or "TOPOLOGY"} ' + shlex.join(command.config_options(words))
+  if machine is not None:
+    try:
+      shown = shlex.join(compile_first.compile_command(words, machine))
+    except InputError:
+      pass
+  return f'not recorded{f" on {topology}" if topology else ""}; `lmx {redact(shown)}` compiles it'

@@ -21,9 +21,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from experiments.tables import Run
 from launch import jobs, local
 from launch.command import INPUT_ERROR, PREEMPTED
+from launch.tables import launching, report
 from launch.tables import plan as plans
-from launch.tables import report
-from launch.wait import launcher_command
 from lmx import documents, records, storage
 from lmx.redaction import redact
 
@@ -222,7 +221,7 @@ def submit(todo: Sequence[Task], where: str, options: str, notify: Callable[[str
           f'{before[command.proof.name]["time"]}; --again submits it again'
         )
         continue
-      code = subprocess.run(launcher_command(where, options, command.words)).returncode
+      code = subprocess.run(launching.launcher_command(where, options, *task.key, command)).returncode
       failed |= bool(code)
       if not code:
         before[command.proof.name] = {'where': where, 'time': time.strftime('%Y-%m-%d %H:%M:%S')}

@@ -60,7 +60,7 @@ def test_dry_run_has_every_step_of_a_pod_row(name, bucket, capsys):
   assert re.search(r'\d (GB|pairs|documents|million)', found['data'])
   prepare, train = found['prepare'].split(' -- lmx ')[1], found['train'].split(' -- ')[1]
   assert found['prepare'].startswith('kubectl create job prepare-') and '--image=IMAGE' in found['prepare']
-  assert found['train'].startswith('python -m launch.gke --name=x') and '--workdir=gs://B/runs/' in train
+  assert found['train'].startswith('python -m launch.gke --name=x-') and '--workdir=gs://B/runs/' in train
   for command in (prepare, train):
     assert '--config.data.cache_dir=gs://B/runs/cache' in command
     documents_test.check_commands(f'lmx {command}')
@@ -85,6 +85,16 @@ def test_dry_run_has_every_step_of_a_pod_row(name, bucket, capsys):
       f'python -m launch.tables {name} --rows={rows if "*" not in rows else repr(rows)} --runs=runs/{name} --collect',
     ),
   ]
+
+
+def test_slice_without_a_recorded_step_also_shows_the_recorded_one(bucket, capsys):
+  words = ['gpt2_webtext', '--rows=*repro_124m*', '--where=gke', GKE.format('v5litepod-16'), '--runs=gs://B/runs']
+  assert main([*words, '--dry_run']) == 0
+  lines = lines_of(capsys.readouterr().out, 'gpt2/webtext_124m seed 0')
+  compiled = [text for title, text in lines if title == 'compiled']
+  assert compiled[0].startswith('not recorded on v5e-16; `lmx compile --topology=v5e:4x4 ')
+  assert compiled[1].startswith('gpt2/webtext.py:124m,pod on v5e-64: ')
+  assert re.match(r'[\d,]+ chip-hours of v5e for 600,000', dict(reversed(lines))['chips'])
 
 
 def test_runs_of_a_bucket_are_collected_from_a_copy(bucket, capsys):
