@@ -133,7 +133,8 @@ def metadata_server():
         return self.send_error(503)
       if (path, self.headers['Metadata-Flavor']) != ('/computeMetadata/v1/instance/preempted', 'Google'):
         return self.send_error(403)
-      if 'wait_for_change=true' in query:
+      self.server.requests += 1
+      if 'wait_for_change=true' in query and not self.server.hasty.is_set():
         self.server.preempted.wait(60)
       is_preempted = self.server.preempted.is_set()
       body = b'TRUE' if is_preempted else b'FALSE'
@@ -148,6 +149,7 @@ def metadata_server():
   with server.ThreadingHTTPServer(('localhost', 0), Handler) as serving:
     serving.daemon_threads = True
     serving.preempted, serving.broken = threading.Event(), threading.Event()
+    serving.hasty, serving.requests = threading.Event(), 0
     serving.preempt, serving.address = serving.preempted.set, f'localhost:{serving.server_port}'
     thread = threading.Thread(target=serving.serve_forever, daemon=True)
     thread.start()

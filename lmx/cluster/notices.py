@@ -24,6 +24,7 @@ _URL = '/computeMetadata/v1/instance/preempted'
 _HEADERS = {'Metadata-Flavor': 'Google'}
 _WAIT = 60  # seconds for which the server holds a request while nothing changes
 _AGAIN = 5.0  # seconds between two requests if one fails
+_PAUSE = 1.0  # seconds between other requests, because a proxy may answer at once
 
 
 def server() -> str:
@@ -71,6 +72,7 @@ class Notice:
         self._note('Compute Engine preempts this host: saving after the current update')
         os.kill(os.getpid(), signal.SIGTERM)
         return
+      self._ended.wait(_PAUSE)
 
   def _ask(self, etag: str) -> tuple[bool, str]:
     """Return whether the host is preempted, and the answer's ETag; with one, wait until the answer changes."""

@@ -43,6 +43,17 @@ def test_server_that_does_not_answer_is_asked_again(metadata_server, monkeypatch
     assert requested(stop, 30)
 
 
+def test_server_that_answers_at_once_is_not_asked_in_a_loop(metadata_server, monkeypatch):
+  monkeypatch.setattr(notices, '_PAUSE', 0.1)
+  monkeypatch.setenv(notices.VARIABLE, metadata_server.address)
+  metadata_server.hasty.set()
+  with interrupts.Stop() as stop, notices.Notice(print):
+    assert not requested(stop, 0.5)
+    assert 1 <= metadata_server.requests <= 6
+    metadata_server.preempt()
+    assert requested(stop, 30)
+
+
 def test_server_without_notices_is_asked_once(metadata_server, monkeypatch, caplog):
   monkeypatch.setattr(notices, '_URL', '/elsewhere')
   monkeypatch.setattr(notices, '_AGAIN', 0.01)
