@@ -23,7 +23,7 @@ TERMINATE = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(BaseException):
-  """SIGTERM or SIGHUP arrived when nothing was left to save, or another process of the training has ended."""
+  """SIGTERM or SIGHUP arrived when nothing was left to save, or a process that the training needs has ended."""
 
 
 def tell(message: str) -> None:

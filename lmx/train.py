@@ -56,7 +56,7 @@ def train(config: Any, workdir: Any, command: Sequence[str] = (), began: float |
   Raises:
     InputError: bad config, data or work directory, or a full disk.
     NonFiniteLoss: see lmx/errors.py.
-    Stopped: another process of the training has ended.
+    Stopped: another process of the training has ended, or a signal has ended a worker process of `data.processes`.
     KeyboardInterrupt: its message names the newest checkpoint.
   """
   workdir = storage.path('--workdir', workdir, storage.FOLDER)
@@ -75,6 +75,8 @@ def train(config: Any, workdir: Any, command: Sequence[str] = (), began: float |
     if not distributed.is_lost(error):
       raise
     raise Stopped(f'another process has ended ({orbax_format.short(error)}); {describe_checkpoint()}') from error
+  except pipeline.WorkerKilled as error:
+    raise Stopped(f'{error}; {describe_checkpoint()}') from error
   except KeyboardInterrupt:
     raise KeyboardInterrupt(describe_checkpoint()) from None
   except Stopped:

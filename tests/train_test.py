@@ -6,9 +6,13 @@ import errno
 import functools
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
+import subprocess
+import sys
+import time
 
 import filelock
 import jax
@@ -120,6 +124,34 @@ def test_disk_that_fails_during_the_run_is_reported(run, tmp_path, monkeypatch):
   monkeypatch.setattr(train.Session, '_check_finite', fail)
   with pytest.raises(InputError, match=f'{tmp_path}: cannot be read or written .Read-only file system'):
     run(tmp_path)
+
+
+def test_run_that_loses_a_worker_process_can_be_started_again(tmp_path, monkeypatch, capsys):
+  def fail(*_):
+    raise pipeline.WorkerKilled('data.processes: signal 9')
+
+  monkeypatch.setattr(train, '_train', fail)
+  assert cli.main(['train', f'--config={BASE}', f'--workdir={tmp_path}']) == 75
+  assert 'lmx: data.processes: signal 9; no checkpoint is saved, `' in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_run_whose_worker_process_is_killed_resumes(own, tmp_path):
+  settings = [*QUICK, *own, 'train.steps=400', 'train.eval_every=400', 'checkpoint.every_steps=20', 'data.processes=1']
+  command = [sys.executable, '-m', 'lmx.cli.main', 'train', f'--config={BASE}', f'--workdir={tmp_path}']
+  command += [f'--config.{setting}' for setting in settings]
+  with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    while not orbax_format.entries(tmp_path / 'checkpoints') and process.poll() is None:
+      time.sleep(0.01)
+    listings = pathlib.Path(f'/proc/{process.pid}/task').glob('*/children')
+    children = [int(child) for listing in listings for child in listing.read_text().split()]
+    (worker,) = (pid for pid in children if 'spawn_main' in pathlib.Path(f'/proc/{pid}/cmdline').read_text())
+    os.kill(worker, signal.SIGKILL)
+    error = process.communicate(timeout=120)[1]
+  assert process.returncode == 75 and 'ended by signal 9; if memory is full, set fewer' in error, error
+  assert 'is saved' in error and 'Traceback' not in error
+  done = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+  assert 'resumes the run' in done and json.loads((tmp_path / 'results.json').read_text())['steps'] == 400
 
 
 def test_run_that_ended_while_finishing_is_completed_by_the_next_start(run, tmp_path, monkeypatch):

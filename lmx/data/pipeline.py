@@ -33,7 +33,7 @@ from lmx.data.tokenizers import word_characters
 from lmx.errors import InputError, InputWarning, check_choice, check_least, check_range, nearest
 
 EVAL_SEED = 0  # of the masks and pairs of an evaluation, equal for all runs so that they are comparable
-_ENDED = re.compile(r'Worker process was terminated unexpectedly with exit code (.+?)\.')  # by Grain
+_ENDED = re.compile(r'Worker process was terminated unexpectedly with exit code (-?)(.+?)\.')  # by Grain
 _ROW = re.compile(r'(?:(.+):)?\w+-([0-9]+)\.0')  # of the first text: file of the user, split, line
 SPELLED = ('words', 'bpe', 'word_bpe', 'gpt_bpe', 'wordpiece', 'unigram')  # tokenizers whose tokens have characters
 LABELLED_BY_USERS = ('table_files', 'text_files')
@@ -416,6 +416,10 @@ def describe(batches: Batches) -> dict[str, Any]:
   )
 
 
+class WorkerKilled(InputError):
+  """A signal has ended a worker process, as when memory is full."""
+
+
 class Prefetch:
   """Iterator over (step, batch), prefetched by threads or processes of Grain; also a context manager.
 
@@ -473,9 +477,10 @@ class Prefetch:
       return step, {name: np.array(x) for name, x in batch.items()} if self._processes else batch
     except BaseException as error:
       self.close()
-      if code := isinstance(error, RuntimeError) and _ENDED.search(str(error)):
-        raise InputError(
-          f'data.processes: a process that builds batches ended with exit code {code[1]}; if memory is full, set fewer'
+      if found := isinstance(error, RuntimeError) and _ENDED.search(str(error)):
+        kind, by = (WorkerKilled, 'by signal') if found[1] else (InputError, 'with exit code')
+        raise kind(
+          f'data.processes: a process that builds batches ended {by} {found[2]}; if memory is full, set fewer'
         ) from None
       raise
     finally:

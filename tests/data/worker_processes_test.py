@@ -57,6 +57,8 @@ class Fails:
   def __call__(self, step, rows):
     if step == 3 and self.how == 'error':
       raise InputError('token id 9 in step 3')
+    if step == 3 and self.how == 'exit':
+      os._exit(3)
     if step == 3:
       os.kill(os.getpid(), signal.SIGKILL)
     return {'process_B': np.full(4, os.getpid())[rows]}
@@ -71,14 +73,33 @@ def test_processes_build_the_batches_in_order():
     pipeline_test.equal(batch, batches(step, slice(1, 5)))
 
 
+@pytest.mark.parametrize(('code', 'killed'), [('-9', True), ('-7', True), ('1', False)])
+def test_exit_code_of_a_worker_decides_about_a_restart(code, killed, monkeypatch):
+  def make(*_):
+    raise RuntimeError(f'Worker process was terminated unexpectedly with exit code {code}. Search the logs above.')
+
+  monkeypatch.setattr(pipeline.Prefetch, '_make', make)
+  with pytest.raises(InputError, match=rf'ended .* {code[-1]}; if memory is full') as error:
+    next(pipeline.prefetch(Fails('error'), 0, 1))
+  assert isinstance(error.value, pipeline.WorkerKilled) == killed
+
+
+FAILURES = [
+  ('error', 'token id 9 in step 3'),
+  ('exit', 'data.processes: .* ended with exit code 3'),
+  ('kill', 'data.processes: .* ended by signal 9'),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(('how', 'message'), [('error', 'token id 9 in step 3'), ('kill', 'data.processes: .*-9')])
+@pytest.mark.parametrize(('how', 'message'), FAILURES)
 def test_failed_process_is_reported(how, message):
   stream, found = pipeline.prefetch(Fails(how), 0, 10, buffer=1, processes=2), []
-  with pytest.raises(InputError, match=message):
+  with pytest.raises(InputError, match=message) as error:
     for _, batch in stream:
       found.append(int(batch['process_B'][0]))
-  assert how == 'kill' or (len(found) == 3 and found[0] == found[2] != found[1])
+  assert isinstance(error.value, pipeline.WorkerKilled) == (how == 'kill')
+  assert how != 'error' or (len(found) == 3 and found[0] == found[2] != found[1])
   assert list(stream) == [] and os.getpid() not in found
   deadline = time.monotonic() + 20
   while any(map(host.is_alive, found)) and time.monotonic() < deadline:
