@@ -143,13 +143,16 @@ def split(argv: Sequence[str] | None) -> tuple[list[str], tuple[str, ...]]:
   return argv[:at], tuple(argv[at + 1 :])
 
 
-def parse_run(args: argparse.Namespace, words: Sequence[str], slice_: accelerators.Slice | None = None) -> Run:
+def parse_run(
+  args: argparse.Namespace, words: Sequence[str], slice_: accelerators.Slice | None = None, kind: str = ''
+) -> Run:
   """Return the run of parsed arguments.
 
   Args:
     args: parsed options of `add_arguments`.
     words: arguments after `lmx`.
     slice_: slice or machine that --flags must suit; None if it is not known.
+    kind: 'tpu' or 'gpu' without a slice; '' if it is not known either.
 
   Raises:
     InputError: a variable without a value, or a secret with one.
@@ -163,7 +166,7 @@ def parse_run(args: argparse.Namespace, words: Sequence[str], slice_: accelerato
       raise InputError(f'--env={text}: got no value; give --env={text}=VALUE')
   env = dict(text.split('=', 1) for text in args.env)
   if args.flags:
-    name, kind = (slice_.compiled, slice_.kind) if slice_ else ('', 'gpu')
+    name, kind = (slice_.compiled, slice_.kind) if slice_ else ('', kind)
     env |= flags.joined(flags.resolve(args.flags, name, kind), env)
   return Run(tuple(words), env, tuple(args.secret), args.restarts, args.preflight, args.dry_run)
 

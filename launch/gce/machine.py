@@ -2,7 +2,8 @@
 
 Sources (2026): docs.cloud.google.com/compute/docs/tpus/create-tpu-mig-multi-host-slice and
 /tpu/docs/{spot-compute,consume-reservation-compute} for the commands,
-/compute/docs/instance-groups/bulk-create-instances-in-mig for the bulk mode. As in github.com/gke-labs/tpu-operator, a
+/compute/docs/instance-groups/bulk-create-instances-in-mig for the bulk mode,
+/compute/docs/instances/about-flex-start-vms for the limit of flex-start. As in github.com/gke-labs/tpu-operator, a
 group with an accelerator topology is in bulk mode. Compute Engine refuses resize requests for TPUs: with flex-start the
 group itself waits for all instances. Imports no JAX.
 """
@@ -28,6 +29,8 @@ SOFTWARE = {
   'ct6e-standard': ('ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e', ''),
   'tpu7x-standard': ('ubuntu-accel-2404-amd64-tpu-tpu7x', 'hyperdisk-balanced'),
 }
+_SECONDS = {'d': 86_400, 'h': 3600, 'm': 60, 's': 1}
+_LONGEST = 7 * 86_400  # seconds of --flex_start
 GONE = ('STOPPING', 'STOPPED', 'SUSPENDING', 'SUSPENDED', 'TERMINATED')
 IDLE = ('NONE', 'VERIFYING')  # actions of a group that change nothing
 PATIENCE = 5  # looks at a group that creates nothing before it is taken for lost
@@ -77,6 +80,8 @@ class Machine:
       raise InputError(f'--zone: got "{self.zone}"; expected a zone of Google, such as us-central1-c')
     if self.flex_start and not re.fullmatch(r'(\d+[dhms])+', self.flex_start):
       raise InputError(f'--flex_start: got "{self.flex_start}"; expected a duration, such as 7d or 12h30m')
+    if sum(int(n) * _SECONDS[unit] for n, unit in re.findall(r'(\d+)([dhms])', self.flex_start)) > _LONGEST:
+      raise InputError(f'--flex_start: got "{self.flex_start}"; expected at most 7d, after which the machines end')
     models = [f'--{name}' for name in ('spot', 'flex_start', 'reservation') if getattr(self, name)]
     if len(models) > 1:
       raise InputError(f'{" and ".join(models)}: got {len(models)} ways to get machines; expected one')

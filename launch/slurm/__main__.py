@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None, streams: Console) -> int:
   own, words = command.split(argv)
   args = _parser().parse_args(own)
-  run = command.parse_run(args, words)
+  run = command.parse_run(args, words, kind='gpu' if args.gpus else '')
   commands: list[tuple[str, ...]] = []
   if args.wait and args.commands:
     raise InputError('--wait: got --commands; expected one lmx command')
@@ -67,6 +67,8 @@ def _main(argv: Sequence[str] | None, streams: Console) -> int:
     mounts=tuple(args.mount),
     writes_code=bool(args.wait),
   )
+  if args.through == 'submitit':
+    submitit_job.check(job)
   keep_output(streams, args, pathlib.Path(job.directory, job.logs, 'launch.log'))
   if args.wait and not run.dry_run:
     return submit_and_wait('slurm', Waiter(job, run, args.through), args.wait, args.poll)

@@ -27,6 +27,7 @@ ENVIRONMENT = (
   'JAX_COMPILATION_CACHE_DIR',
 )
 RUNTIMES = ('pyxis', 'apptainer')  # srun's plug-in of enroot; a command around lmx
+_TIME = re.compile(r'(\d+-\d+|\d+)(:\d+){0,2}', re.ASCII)
 CORES = 4  # per GPU by default: for JAX's host threads and the workers that load data
 CODE_FILE = '.code-{}'  # file with the exit code of a job with --wait, in the output folder
 
@@ -83,6 +84,12 @@ class Job:
         raise InputError(f'--{name}: got {getattr(self, name)}; expected at least {least}')
     if self.per_gpu and not self.gpus:
       raise InputError('--per_gpu needs --gpus, the number of GPUs per node')
+    if self.time and not _TIME.fullmatch(self.time):
+      raise InputError(
+        f'--time: got "{self.time}"; expected minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S, such as 24:00:00'
+      )
+    if self.runtime != RUNTIMES[0] and not self.container:
+      raise InputError(f'--runtime={self.runtime}: got no --container; expected its image')
     if self.mounts and not self.container:
       raise InputError('--mount: got no --container; expected its image')
     for mount in self.mounts:

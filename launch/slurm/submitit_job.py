@@ -123,6 +123,13 @@ def cluster(env: Any, per_gpu: bool) -> dict[str, str]:
   }
 
 
+def check(job: Job) -> None:
+  """Raise InputError if the job has options that submitit cannot pass on."""
+  options = {'--setup': job.setup, '--sbatch': job.more, '--container': job.container}
+  if given := [name for name, value in options.items() if value]:
+    raise InputError(f'{" and ".join(given)}: got --through=submitit; expected --through=sbatch')
+
+
 def submit(job: Job, run: command.Run, commands: Sequence[Sequence[str]] = ()) -> list[str]:
   """Submit through submitit; return the job numbers.
 
@@ -133,8 +140,6 @@ def submit(job: Job, run: command.Run, commands: Sequence[Sequence[str]] = ()) -
     import submitit
   except ImportError:
     raise InputError('submitit is not installed: run `pip install "lmx[slurm]"`, or omit --through') from None
-  if job.setup or job.more or job.container:
-    raise InputError('--setup, --sbatch and --container: got --through=submitit; expected --through=sbatch')
   run.secret_values()
   command.search_path('sbatch')
   logs = pathlib.Path(job.directory) / job.logs / '%j'

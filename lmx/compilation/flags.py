@@ -141,19 +141,19 @@ PRESETS = {
 VARIABLES = {'tpu': 'LIBTPU_INIT_ARGS', 'gpu': 'XLA_FLAGS'}
 
 
-def resolve(text: str, accelerator: str = '', kind: str = 'gpu') -> dict[str, str]:
+def resolve(text: str, accelerator: str = '', kind: str = '') -> dict[str, str]:
   """Return the variable of the environment that has the flags, and its value.
 
   Args:
     text: name of a preset, or flags.
     accelerator: key of `slices.CHIPS` or `cards.CARDS` that the flags are for; '' if it is not known.
-    kind: 'tpu' or 'gpu', for flags; a preset has its own.
+    kind: 'tpu' or 'gpu'; '' if it is not known, which takes flags as a GPU's.
 
   Raises:
     InputError: there is no such preset, or it is for other accelerators.
   """
   if text.startswith('--'):
-    return {VARIABLES[kind]: ' '.join(text.split())}
+    return {VARIABLES[kind or 'gpu']: ' '.join(text.split())}
   if text not in PRESETS:
     raise InputError(
       f'--flags: got "{text}"; expected flags, which begin with --, or one of {", ".join(PRESETS)}'
@@ -166,8 +166,18 @@ def resolve(text: str, accelerator: str = '', kind: str = 'gpu') -> dict[str, st
       f'--flags: got {text}, which is for {", ".join(preset.accelerators)}; expected '
       f'{", ".join([*fits, "flags that begin with --"])} for {accelerator}'
     )
-  kind = 'tpu' if preset.accelerators[0] in slices.CHIPS else 'gpu'
-  return {VARIABLES[kind]: ' '.join(preset.flags)}
+  own = _kind(preset)
+  if kind and kind != own:
+    fits = [name for name, each in PRESETS.items() if _kind(each) == kind]
+    raise InputError(
+      f'--flags: got {text}, which is for {", ".join(preset.accelerators)}; expected '
+      f'{", ".join([*fits, "flags that begin with --"])} for {kind.upper()}s'
+    )
+  return {VARIABLES[own]: ' '.join(preset.flags)}
+
+
+def _kind(preset: Preset) -> str:
+  return 'tpu' if preset.accelerators[0] in slices.CHIPS else 'gpu'
 
 
 def joined(found: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:

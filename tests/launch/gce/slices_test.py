@@ -104,6 +104,8 @@ def test_dry_run(name, capsys, monkeypatch):
     (['--accelerator=v5litepod-16'], 'Compute Engine: no accelerator "v5litepod-16"'),
     (['--accelerator=v6e-8', '--spot', '--flex_start=1d'], '--spot and --flex_start: got 2 ways'),
     (['--accelerator=v6e-8', '--flex_start=week'], '--flex_start: got "week"'),
+    (['--accelerator=v6e-8', '--flex_start=8d'], '--flex_start: got "8d"; expected at most 7d'),
+    (['--accelerator=v6e-8', '--flex_start=6d24h1s'], '--flex_start: got "6d24h1s"; expected at most 7d'),
     (['--accelerator=v6e-8', '--zone=us'], '--zone: got "us"'),
     (['--accelerator=v6e-8', '--logs=gs://b/logs'], '--logs: got gs://b/logs'),
   ],

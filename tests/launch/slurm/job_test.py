@@ -112,11 +112,21 @@ def test_bad_containers_are_reported():
   for more, message in (
     ({'mounts': ('/a:/b',)}, '--mount: got no --container'),
     ({'container': 'a', 'mounts': ('data',)}, '--mount: got "data"'),
+    ({'runtime': 'apptainer'}, '--runtime=apptainer: got no --container'),
   ):
     with pytest.raises(InputError, match=message):
       job_of(**more)
-  with pytest.raises(InputError, match='--container: got --through=submitit|submitit is not installed'):
-    submitit_job.submit(job_of(container='a'), run_of('list'))
+
+
+@pytest.mark.parametrize('time', ['90', '0', '90:30', '24:00:00', '1-0', '1-0:30', '7-00:00:00'])
+def test_time_of_slurm_is_accepted(time):
+  assert f'--time={time}' in directives(job_of(time=time), run_of('list'), 0)
+
+
+@pytest.mark.parametrize('time', ['forever', '1d', '1-', '-1', '1:2:3:4', '1-2:3:4:5', '1:', '1.5', '٣', '90\n'])
+def test_other_time_is_refused(time):
+  with pytest.raises(InputError, match='(?s)--time: got .*; expected minutes, M:S'):
+    job_of(time=time)
 
 
 SCRIPTS = ['slurm_nodes.sh', 'slurm_array.sh', 'slurm_waited.sh', *CONTAINERS]
@@ -195,7 +205,7 @@ def test_gpu_job_requests_cpu_cores(fields, cores):
   assert (f'export SRUN_CPUS_PER_TASK={cores}' in told['setup']) == (cores > 0)
 
 
-@pytest.mark.parametrize('field', ['name', 'partition', 'time', 'logs', 'account'])
+@pytest.mark.parametrize('field', ['name', 'partition', 'mem', 'logs', 'account'])
 @pytest.mark.parametrize('value', ['a\n#SBATCH --wrap=x', 'a b', 'a"', "a'", '$(x)', 'a\\'])
 def test_options_of_sbatch_cannot_break_out_of_their_line(field, value):
   with pytest.raises(InputError, match='only letters'):

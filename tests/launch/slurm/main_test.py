@@ -59,6 +59,22 @@ def test_invalid_input_is_reported(argv, message, capsys, monkeypatch):
   assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+  'argv, message',
+  [
+    (['--container=i', '--through=submitit'], '--container: got --through=submitit; expected --through=sbatch'),
+    (['--setup=a', '--sbatch=b', '--through=submitit'], '--setup and --sbatch: got --through=submitit'),
+    (['--gpus=8', '--flags=v5e'], '--flags: got v5e, which is for v5e; expected a3, a4, flags'),
+    (['--runtime=apptainer'], '--runtime=apptainer: got no --container'),
+    (['--time=forever'], '--time: got "forever"; expected minutes'),
+  ],
+)
+def test_dry_run_refuses_the_same_options(argv, message, capsys):
+  for dry in ([], ['--dry_run']):
+    assert main([*argv, *dry, '--', 'list']) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_tilde_is_expanded_locally_in_options_only(tmp_path, monkeypatch, capsys):
   monkeypatch.setenv('HOME', str(tmp_path))
   (tmp_path / 'commands').write_text('train --config=a.py --workdir=~/run\n')
