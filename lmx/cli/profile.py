@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from lmx import ranges
+from lmx import ranges, storage
 from lmx.errors import InputError
 
 _TEXTS = ('layer', 'direction', 'operation', 'HLO')
@@ -27,6 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+  from lmx.config import run_files
+
+  run_files.read_config(storage.path('--workdir', args.workdir, storage.FOLDER))  # before JAX is imported
   from lmx.compilation import profile as profile_lib
   from lmx.reporting import run_log
 

@@ -405,7 +405,7 @@ def test_each_group_is_as_long_as_its_longest_row_needs(groups, devices):
     return Output({'nll': params['w'] * 1.0}, metrics, state)
 
   objective = Objective()
-  vars(objective).update(loss=loss, weights=lambda cfg, batch: {'nll': jnp.ones(())})
+  vars(objective).update(__name__='objective', loss=loss, weights=lambda cfg, batch: {'nll': jnp.ones(())})
   params = {'w': jnp.ones(())}
   options = build.Config(lr=0.1)
   tx = build.make(options, params, lambda path: 0, 1, 10, 10)

@@ -32,7 +32,7 @@ def loss(cfg, model, model_cfg, params, batch, state, key=None):
 
 
 OBJECTIVE = Objective()
-vars(OBJECTIVE).update(loss=loss, weights=bidirectional_lm.weights)
+vars(OBJECTIVE).update(__name__='objective', loss=loss, weights=bidirectional_lm.weights)
 PARTS = (registry.get('elmo'), elmo.Config(V=V), OBJECTIVE, bidirectional_lm.Config(samples=S))
 
 
