@@ -59,11 +59,11 @@ def run_peak(dtype: str, devices: int) -> float | None:
 
 @functools.cache
 def product_rate() -> float:
-  """Return the measured FLOP/s of a float32 product of two matrices of 512 x 512, the best of 96.
+  """Return the measured FLOP/s of a float32 product of two matrices of 512 x 512, the best within a second.
 
   It takes a few milliseconds, so that some of them are not interrupted by other processes.
   """
-  return 2 * 512**3 / _best(lambda x: x @ x, (512, 512), 96)
+  return 2 * 512**3 / _best(lambda x: x @ x, (512, 512), 96, seconds=1.0)
 
 
 @functools.cache
@@ -72,10 +72,16 @@ def copy_rate() -> float:
   return 2 * 4 * 16_000_000 / _best(lambda x: x + 1.0, (16_000_000,), 5)
 
 
-def _best(function: Callable[[jax.Array], jax.Array], shape: tuple[int, ...], repeats: int) -> float:
-  """Return the least seconds of a function of a float32 array, after one call that is not timed."""
+def _best(
+  function: Callable[[jax.Array], jax.Array], shape: tuple[int, ...], repeats: int, seconds: float = 0.0
+) -> float:
+  """Return the least seconds of a function of a float32 array, of `repeats` calls and more until `seconds` are over."""
   run = timed(function, shape)
-  return min([run() for _ in range(repeats + 1)][1:])
+  run()
+  times, end = [], time.perf_counter() + seconds
+  while len(times) < repeats or time.perf_counter() < end:
+    times.append(run())
+  return min(times)
 
 
 def timed(function: Callable[[jax.Array], jax.Array], shape: tuple[int, ...]) -> Callable[[], float]:
