@@ -78,7 +78,8 @@ def _best(
   """Return the least seconds of a function of a float32 array, of `repeats` calls and more until `seconds` are over."""
   run = timed(function, shape)
   run()
-  times, end = [], time.perf_counter() + seconds
+  times: list[float] = []
+  end = time.perf_counter() + seconds
   while len(times) < repeats or time.perf_counter() < end:
     times.append(run())
   return min(times)

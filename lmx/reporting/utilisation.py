@@ -2,7 +2,7 @@
 
 Model FLOPs are three times the operations of the forward pass, without recomputation and padding rows (Chowdhery et al.
 2022, PaLM, appendix B), as in `lmx bench`. Counting them traces the loss, and a CPU's peak is measured. Both take up to
-a second, so a session does it once its steps have taken `AFTER` seconds, and short runs do not pay for it.
+two seconds, so a session does it once its steps have taken `AFTER` seconds, and short runs do not pay for it.
 """
 
 from __future__ import annotations
