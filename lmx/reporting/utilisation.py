@@ -127,11 +127,17 @@ def peak_memory() -> int:
 
 
 def summarize(records: Sequence[Record]) -> Record:
-  """Return the utilisation of a run from the records of its log: medians, and the largest of 99th percentiles."""
+  """Return the utilisation of a run from the records of its log.
+
+  Values are medians of the records that have model FLOPs, of all if none has, so that rate and MFU are of the same
+  steps; of 99th percentiles and of peak memory the largest of all.
+  """
   training = [record for record in records if record['split'] == 'train']
+  counted = [record for record in training if 'model_flops_per_second' in record] or training
   names = [name for name in dict.fromkeys(name for record in training for name in record) if is_rate(name)]
-  found = {name: [record[name] for record in training if name in record] for name in names}
-  return {name: (max if name in _MOST else statistics.median)(values) for name, values in found.items()}
+  values = lambda name, of: [record[name] for record in of if name in record]
+  middle = lambda name: statistics.median(values(name, counted) or values(name, training))
+  return {name: max(values(name, training)) if name in _MOST else middle(name) for name in names}
 
 
 def is_rate(name: str) -> bool:

@@ -88,6 +88,14 @@ def test_summary_of_a_run():
   assert found == {'mfu': 0.2, 'step_seconds_p99': 3}
 
 
+def test_summary_has_rate_and_mfu_of_the_same_records():
+  early = {'split': 'train', 'step': 1, 'tokens_per_second': 1.0, 'step_seconds_p99': 9}
+  later = {'split': 'train', 'step': 2, 'tokens_per_second': 5.0, 'model_flops_per_second': 50.0, 'mfu': 0.5}
+  found = utilisation.summarize([early, later | {'step_seconds_p99': 2}])
+  assert found == {'tokens_per_second': 5.0, 'step_seconds_p99': 9, 'model_flops_per_second': 50.0, 'mfu': 0.5}
+  assert utilisation.summarize([early]) == {'tokens_per_second': 1.0, 'step_seconds_p99': 9}
+
+
 def test_chips_of_devices():
   device = lambda platform, number, **more: types.SimpleNamespace(platform=platform, id=number, process_index=0, **more)
   assert utilisation.count_chips([device('cpu', i) for i in range(8)]) == 1
