@@ -38,6 +38,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None, streams: Console) -> int:
   own, words = command.split(argv)
+  args = parser().parse_args(own)
+  command.require_command(words)
+  job = Job(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Job)})
+  run = command.parse_run(args, words, job.machine)
+  keep_output(streams, args)
+  if args.compile_first:
+    number = max(job.slices, job.nodes)  # one of them is 1
+    compile_first.check(words, job.machine, number, args.flags, dry_run=run.dry_run)
+  if args.wait and not run.dry_run:
+    command.search_path('kubectl')
+    return submit_and_wait('gke', Waiter(job, run, args.through, args.cluster), args.wait, args.poll)
+  start(job, run, args.through, args.cluster)
+  return 0
+
+
+def parser() -> argparse.ArgumentParser:
+  """Return the parser of the launcher's own options."""
   parser = argparse.ArgumentParser(
     prog='python -m launch.gke', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
@@ -60,19 +77,7 @@ def _main(argv: Sequence[str] | None, streams: Console) -> int:
   parser.add_argument('--cluster', default='', help='name of the cluster, for xpk')
   parser.add_argument('--compile_first', action='store_true', help='start nothing unless the step compiles and fits')
   command.add_arguments(parser)
-  args = parser.parse_args(own)
-  command.require_command(words)
-  job = Job(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Job)})
-  run = command.parse_run(args, words, job.machine)
-  keep_output(streams, args)
-  if args.compile_first:
-    number = max(job.slices, job.nodes)  # one of them is 1
-    compile_first.check(words, job.machine, number, args.flags, dry_run=run.dry_run)
-  if args.wait and not run.dry_run:
-    command.search_path('kubectl')
-    return submit_and_wait('gke', Waiter(job, run, args.through, args.cluster), args.wait, args.poll)
-  start(job, run, args.through, args.cluster)
-  return 0
+  return parser
 
 
 if __name__ == '__main__':

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None, streams: Console) -> int:
   own, words = command.split(argv)
-  args = _parser().parse_args(own)
+  args = parser().parse_args(own)
   run = command.parse_run(args, words, kind='gpu' if args.gpus else '')
   commands: list[tuple[str, ...]] = []
   if args.wait and args.commands:
@@ -81,7 +81,8 @@ def _main(argv: Sequence[str] | None, streams: Console) -> int:
   return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+  """Return the parser of the launcher's own options."""
   parser = argparse.ArgumentParser(
     prog='python -m launch.slurm', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )

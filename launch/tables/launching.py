@@ -7,7 +7,9 @@ the given name: launch.tpu_vm and launch.gce use the machine of that name again.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
+import importlib
 import re
 from collections.abc import Mapping, Sequence
 
@@ -27,24 +29,22 @@ _DIGEST = 6  # characters
 _OWN_NAMES = ('gke',)
 
 
-def value(where: str, options: str, name: str) -> str:
-  """Return the value of `--name` in the options of a launcher as typed, '' without it."""
-  typed = _split(where, options)
-  for number in reversed(range(len(typed))):
-    word, equals, text = typed[number].partition('=')
-    if word == f'--{name}':
-      return text if equals else ''.join(typed[number + 1 : number + 2])
-  return ''
+def parse(where: str, options: str) -> argparse.Namespace:
+  """Return the options of a launcher as it parses them, '' for a required one that is missing.
 
-
-def _split(where: str, options: str) -> list[str]:
-  return wait.launcher_command(where, options, ())[3:-1]
+  Raises:
+    InputError: there is no such launcher, or the options are no words of a shell.
+    SystemExit: the launcher refuses them.
+  """
+  typed = wait.launcher_command(where, options, ())[3:-1]
+  parser = importlib.import_module(f'launch.{where}.__main__').parser()
+  return parser.parse_args([*(f'--{name}=' for name in REQUIRED[where]), *typed])
 
 
 def missing(where: str, options: str) -> dict[str, str]:
   """Return the required options that are not given, with their placeholders."""
-  _split(where, options)  # raises InputError for another launcher
-  return {name: text for name, text in REQUIRED[where].items() if not value(where, options, name)}
+  given = parse(where, options)
+  return {name: text for name, text in REQUIRED[where].items() if not getattr(given, name)}
 
 
 def require(where: str, options: str) -> None:
@@ -64,22 +64,13 @@ def with_placeholders(where: str, options: str, accelerator: str = '') -> str:
 
 def launcher_command(where: str, options: str, run: str, seed: int | None, command: Command) -> list[str]:
   """Return the command that passes `command` of a run to `python -m launch.WHERE`, with its own name for a JobSet."""
-  given = value(where, options, 'name') if where in _OWN_NAMES else ''
   words = wait.launcher_command(where, options, command.words)
-  if not given:
+  if where not in _OWN_NAMES:
     return words
-  name, end = job_name(given, run, seed, command), words.index('--')
-  return [*words[:3], f'--name={name}', *_without_name(words[3:end]), *words[end:]]
-
-
-def _without_name(options: Sequence[str]) -> list[str]:
-  kept, rest = [], iter(options)
-  for word in rest:
-    if word == '--name':
-      next(rest, '')
-    elif not word.startswith('--name='):
-      kept.append(word)
-  return kept
+  name, end = job_name(parse(where, options).name, run, seed, command), words.index('--')
+  own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+  own.add_argument('--name')
+  return [*words[:3], f'--name={name}', *own.parse_known_args(words[3:end])[1], *words[end:]]
 
 
 def job_name(given: str, run: str, seed: int | None, command: Command) -> str:

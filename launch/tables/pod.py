@@ -113,8 +113,10 @@ def copy_of(name: str) -> pathlib.Path:
 
 def _machine(args: argparse.Namespace) -> accelerators.Slice | None:
   """Return the slice or machine that the options of the launcher name; None without one."""
-  found = launching.value(args.where, args.launch, 'accelerator')
-  return accelerators.find(found, args.where) if found and args.where in accelerators.WHERE else None
+  if args.where not in accelerators.WHERE:
+    return None
+  found = launching.parse(args.where, args.launch).accelerator
+  return accelerators.find(found, args.where) if found else None
 
 
 def _lines(
@@ -156,7 +158,7 @@ def _prepare(run: Run, words: Sequence[str], args: argparse.Namespace) -> str:
   if args.where != 'gke':
     return redact(shlex.join(prepare))
   job = re.sub(r'[^a-z0-9]+', '-', f'prepare-{run.name}'.lower())[:60].strip('-')
-  name = launching.value(args.where, args.launch, 'image') or launching.REQUIRED['gke']['image']
+  name = launching.parse('gke', args.launch).image or launching.REQUIRED['gke']['image']
   return redact(shlex.join(['kubectl', 'create', 'job', job, f'--image={name}', '--', *prepare]))
 
 

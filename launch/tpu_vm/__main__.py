@@ -24,10 +24,11 @@ from launch.tpu_vm.machine import Machine
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Entry point; returns the exit code."""
-  return command.run_main('tpu_vm', lambda streams: program.main(Machine, _parser(), argv, streams), argv is None)
+  return command.run_main('tpu_vm', lambda streams: program.main(Machine, parser(), argv, streams), argv is None)
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+  """Return the parser of the launcher's own options."""
   parser = argparse.ArgumentParser(
     prog='python -m launch.tpu_vm', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )

@@ -67,6 +67,19 @@ def test_dry_run_without_options_has_placeholders(where, shown, capsys):
   assert 'gs://BUCKET/runs runs/gpt2_webtext\n' in text
 
 
+def test_options_are_read_as_the_launcher_reads_them(bucket, capsys):
+  words = [*ROWS, '--runs=gs://B/runs', '--dry_run']
+  texts = []
+  for launch in (LAUNCH, '--im=OTHER --acc=v6e-8 --name=y --name x --image=IMAGE --accel=v5litepod-64'):
+    assert main([*words, f'--launch={launch}']) == 0
+    texts.append(capsys.readouterr().out)
+  cut = lambda text: re.sub(r' --(im|acc)\S*', '', text)
+  assert names_of(texts[0])[0].startswith('x-') and cut(texts[0]) == cut(texts[1])
+  with pytest.raises(SystemExit, match='2'):
+    main([*words, f'--launch={LAUNCH} --acelerator=v6e-8'])
+  assert 'launch.gke: error: unrecognized arguments: --acelerator=v6e-8' in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
   'more,message',
   [
