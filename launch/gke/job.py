@@ -113,13 +113,18 @@ def escape(text: str) -> str:
   return text.replace('$', '$$')
 
 
+def kueue_labels(queue: str, priority: str) -> dict[str, str]:
+  """Return Kueue's labels of a job; '' is left out."""
+  labels = {'kueue.x-k8s.io/queue-name': queue, 'kueue.x-k8s.io/priority-class': priority}
+  return {name: value for name, value in labels.items() if value}
+
+
 def manifest(job: Job, run: command.Run) -> dict[str, Any]:
   """Return the JobSet."""
-  labels = {'kueue.x-k8s.io/queue-name': job.queue, 'kueue.x-k8s.io/priority-class': job.priority}
   metadata: dict[str, Any] = {'name': job.name}
   if job.namespace:
     metadata['namespace'] = job.namespace
-  metadata['labels'] = {'app.kubernetes.io/name': 'lmx', **{name: value for name, value in labels.items() if value}}
+  metadata['labels'] = {'app.kubernetes.io/name': 'lmx', **kueue_labels(job.queue, job.priority)}
   if job.machine.kind == 'tpu':  # a slice is its own pool
     metadata['annotations'] = {'alpha.jobset.sigs.k8s.io/exclusive-topology': 'cloud.google.com/gke-nodepool'}
   spec: dict[str, Any] = {

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from experiments.tables import DATA, Run
 from launch import accelerators, command, compile_first
+from launch.gke import plain_job
 from launch.tables import hours, launching
 from launch.tables import plan as plans
 from lmx import storage
@@ -157,9 +158,18 @@ def _prepare(run: Run, words: Sequence[str], args: argparse.Namespace) -> str:
   ]
   if args.where != 'gke':
     return redact(shlex.join(prepare))
-  job = re.sub(r'[^a-z0-9]+', '-', f'prepare-{run.name}'.lower())[:60].strip('-')
-  name = launching.parse('gke', args.launch).image or launching.REQUIRED['gke']['image']
-  return redact(shlex.join(['kubectl', 'create', 'job', job, f'--image={name}', '--', *prepare]))
+  name = re.sub(r'[^a-z0-9]+', '-', f'prepare-{run.name}'.lower())[:60].strip('-')
+  given = launching.parse('gke', launching.with_placeholders('gke', args.launch))
+  commands = plain_job.create_commands(
+    name,
+    prepare,
+    image=given.image,
+    namespace=given.namespace,
+    service_account=given.service_account,
+    queue=given.queue,
+    priority=given.priority,
+  )
+  return redact(' | '.join(map(shlex.join, commands)))
 
 
 def _compiled(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+import yaml
 
 from launch.tables import options, plan, pod
 from launch.tables.__main__ import main
@@ -85,6 +87,26 @@ def test_dry_run_has_every_step_of_a_pod_row(name, bucket, capsys):
       f'python -m launch.tables {name} --rows={rows if "*" not in rows else repr(rows)} --runs=runs/{name} --collect',
     ),
   ]
+
+
+def test_data_is_prepared_with_the_cluster_options_of_the_training(bucket, capsys):
+  launch = '--name=x --image=IMAGE --accelerator=v5litepod-64 --namespace lab --queue=tpus --priority=high'
+  words = ['gpt2_webtext', '--rows=*repro_124m*', '--where=gke', '--runs=gs://B/runs', '--dry_run']
+  assert main([*words, f'--launch={launch} --service_account=trainer']) == 0
+  prepare = dict(reversed(lines_of(capsys.readouterr().out, 'gpt2/webtext_124m seed 0')))['prepare']
+  create, *edits, last = prepare.split(' | ')
+  assert re.match(r'kubectl create job prepare-\S+ --image=IMAGE --namespace=lab .* -- lmx prepare --config=', create)
+  assert [edit.partition(' --local')[0] for edit in edits] == [
+    'kubectl set serviceaccount trainer',
+    'kubectl label kueue.x-k8s.io/queue-name=tpus kueue.x-k8s.io/priority-class=high',
+  ]
+  assert last == 'kubectl create --filename=-'
+  if not shutil.which('kubectl'):
+    pytest.skip('needs kubectl to run the pipeline without a cluster')
+  shown = subprocess.run(['bash', '-c', ' | '.join([create, *edits])], capture_output=True, text=True, check=True)
+  job = yaml.safe_load(shown.stdout)
+  assert job['metadata']['namespace'] == 'lab' and job['metadata']['labels']['kueue.x-k8s.io/queue-name'] == 'tpus'
+  assert job['spec']['template']['spec']['serviceAccountName'] == 'trainer'
 
 
 def test_slice_without_a_recorded_step_also_shows_the_recorded_one(bucket, capsys):
