@@ -12,6 +12,9 @@ code ends the JobSet. A secret is the key of its name in the cluster's Secret --
 Several machines with 8 H100, H200 or B200 get NCCL's settings of the platform's examples (TCPX, TCPXO, RDMA) and its
 networks (vpc1... or rdma-0...); --networks names others.
 
+A JobSet of the same --name that has ended is deleted first, so the same command resumes its run; one that has not ended
+is kept, and the command refused. `xpk` deletes none: `xpk workload delete` does.
+
 With --wait=FILE the launcher waits for the end (launch/wait.py) and deletes the JobSet. --dry_run prints the
 manifest, with --through=xpk the command line. Imports no JAX.
 """

@@ -9,7 +9,7 @@ import shlex
 from typing import Any
 
 from launch import accelerators, command, preflight
-from launch.gke import network
+from launch.gke import jobsets, network
 from lmx.errors import InputError
 
 PORT = 8476  # of process 0, as JAX has it on TPUs
@@ -246,19 +246,41 @@ def xpk_command(job: Job, run: command.Run, cluster: str) -> list[str]:
 
 
 def create(job: Job, run: command.Run, through: str, cluster: str, runner: command.Runner) -> None:
-  """Create the JobSet; in a dry run print it.
+  """Create the JobSet, in place of an ended one of its name; in a dry run print it.
 
   Raises:
+    InputError: a JobSet of its name has not ended.
     command.Failed: the cluster refuses it.
   """
   if through == 'xpk':
     code = runner.follow(xpk_command(job, run, cluster))
     if code:
       raise command.Failed(['xpk'], code, 'see its output')
-  elif run.dry_run:
-    print(manifest_yaml(job, run), end='')
-  else:
-    runner.read(['kubectl', 'create', '-f', '-'], manifest_yaml(job, run))
+    return
+  text = manifest_yaml(job, run)
+  if run.dry_run:
+    print(text, end='')
+    return
+  words = ['kubectl', 'create', '-f', '-']
+  try:
+    runner.read(words, text)
+  except command.Failed as error:
+    if 'AlreadyExists' not in error.stderr:
+      raise
+    _delete_ended(job, runner)
+    runner.read(words, text)
+
+
+def _delete_ended(job: Job, runner: command.Runner) -> None:
+  """Delete the JobSet of the job's name and wait until it is gone. Raises InputError if it has not ended."""
+  found, delete = jobsets.get(runner, job.namespace, 'jobset', job.name), jobsets.delete(job.namespace, job.name)
+  if found and not jobsets.end_states(found) and 'deletionTimestamp' not in found['metadata']:
+    raise InputError(
+      f'--name: got {job.name}; a JobSet of this name already exists and has not ended; expected another name, or end '
+      f'that one first: {shlex.join(delete)}'
+    )
+  command.write(f'launch.gke: deletes the earlier JobSet {job.name}, which has ended')
+  runner.read(delete)
 
 
 def start(job: Job, run: command.Run, through: str, cluster: str) -> None:
@@ -266,7 +288,7 @@ def start(job: Job, run: command.Run, through: str, cluster: str) -> None:
   create(job, run, through, cluster, command.Runner(run.dry_run))
   if through == 'xpk' or run.dry_run:
     return
-  where = ['-n', job.namespace] if job.namespace else []
+  where = jobsets.in_namespace(job.namespace)
   label = f'jobset.sigs.k8s.io/jobset-name={job.name},batch.kubernetes.io/job-completion-index=0'
   print(f'created {job.name}; commands to follow and to delete it:')
   print('  ' + shlex.join(['kubectl', 'logs', *where, '--follow', '--selector', label]))

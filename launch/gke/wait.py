@@ -8,11 +8,11 @@ pod and waits for --grace seconds. Imports no JAX.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from launch import command
+from launch.gke import jobsets
 from launch.gke.job import Job, create
 from launch.wait import Record
 
@@ -58,11 +58,10 @@ class Waiter:
     self._absent = 0
     pods = self._get(fields, 'pods', f'--selector=jobset.sigs.k8s.io/jobset-name={fields["name"]}').get('items', [])
     self._show(record, pods)
-    conditions = jobset.get('status', {}).get('conditions', [])
-    states = {condition['type'] for condition in conditions if condition['status'] == 'True'}
+    states = jobsets.end_states(jobset)
     if 'Completed' in states:
       return 0
-    return self._exit_code(fields, pods, conditions) if 'Failed' in states else None
+    return self._exit_code(fields, pods, jobset['status']['conditions']) if states else None
 
   def _exit_code(
     self, fields: dict[str, Any], pods: Sequence[dict[str, Any]], conditions: Sequence[dict[str, Any]]
@@ -102,43 +101,26 @@ class Waiter:
   def _logs(self, fields: dict[str, Any], pod: str, *more: str) -> str:
     """Return the output of a pod; '' if it does not exist, or not yet."""
     try:
-      return self._runner.read(['kubectl', 'logs', *_namespace(fields), pod, *more])
+      return self._runner.read(['kubectl', 'logs', *jobsets.in_namespace(fields['namespace']), pod, *more])
     except command.Failed:
       return ''
 
   def _get(self, fields: dict[str, Any], *what: str) -> dict[str, Any]:
-    """Return an object from kubectl, {} if there is none."""
-    try:
-      return json.loads(self._runner.read(['kubectl', 'get', *_namespace(fields), *what, '--output=json']))
-    except command.Failed as error:
-      if 'NotFound' in error.stderr:
-        return {}
-      raise
+    return jobsets.get(self._runner, fields['namespace'], *what)
 
   def stop(self, fields: dict[str, Any]) -> None:
     """Tell lmx to save and exit for good."""
-    self._delete(fields, *_jobset(fields), '--wait=false')
+    self._runner.read([*jobsets.delete(fields['namespace'], fields['name']), '--wait=false'])
 
   def kill(self, fields: dict[str, Any]) -> None:
     """Kill all pods at once."""
     selector = f'--selector=jobset.sigs.k8s.io/jobset-name={fields["name"]}'
-    self._delete(fields, 'pods', '--force', '--grace-period=0', selector)
+    where = jobsets.in_namespace(fields['namespace'])
+    self._runner.read(['kubectl', 'delete', *where, 'pods', '--force', '--grace-period=0', selector])
 
   def clear(self, fields: dict[str, Any]) -> None:
     """Delete the JobSet, so that another may have its name."""
-    self._delete(fields, *_jobset(fields))
-
-  def _delete(self, fields: dict[str, Any], *words: str) -> None:
-    self._runner.read(['kubectl', 'delete', *_namespace(fields), *words])
-
-
-def _jobset(fields: dict[str, Any]) -> list[str]:
-  """Return the words that delete a JobSet and, first, its pods."""
-  return ['jobset', fields['name'], '--ignore-not-found', '--cascade=foreground']
-
-
-def _namespace(fields: dict[str, Any]) -> list[str]:
-  return ['-n', fields['namespace']] if fields['namespace'] else []
+    self._runner.read(jobsets.delete(fields['namespace'], fields['name']))
 
 
 def _is_first(pod: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ import argparse
 import hashlib
 import importlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from launch import wait
 from launch.gke.job import NAME_LENGTH

@@ -13,6 +13,7 @@ import time
 import pytest
 
 from launch import command
+from launch.gke.__main__ import main
 from launch.gke.wait import Waiter, _time
 from launch.wait import open_record
 from lmx.errors import InputError
@@ -143,6 +144,22 @@ def test_taken_name_and_locked_record_are_reported(cluster):
   one.send_signal(signal.SIGINT)
   one.communicate(timeout=60)
   assert one.returncode == 75
+
+
+def test_same_command_replaces_a_jobset_that_has_ended(cluster, capsys):
+  argv = ['--name=gpt2', '--image=i', '--accelerator=v6e-4', '--no-preflight', '--restarts=0', '--']
+  assert main([*argv, 'wait']) == 0
+  assert main([*argv, 'exit', '2']) == 2
+  assert '--name: got gpt2; a JobSet of this name already exists and has not ended' in capsys.readouterr().err
+  state, end = lambda: json.loads((cluster / 'gpt2.state').read_text()), time.monotonic() + 60
+  while not state()['ended']:
+    assert time.monotonic() < end
+    if state()['pid'] and state()['code'] is None:
+      os.killpg(state()['pid'], signal.SIGKILL)
+    time.sleep(0.1)
+  assert main([*argv, 'exit', '2']) == 0
+  assert 'deletes the earlier JobSet gpt2, which has ended' in capsys.readouterr().out
+  assert len(calls(cluster, 'delete')) == 1 and 'exit 2' in (cluster / 'gpt2.json').read_text()
 
 
 def test_exit_code_that_no_restart_fixes_wins_over_pods():
