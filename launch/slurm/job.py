@@ -27,7 +27,8 @@ ENVIRONMENT = (
   'JAX_COMPILATION_CACHE_DIR',
 )
 RUNTIMES = ('pyxis', 'apptainer')  # srun's plug-in of enroot; a command around lmx
-_TIME = re.compile(r'(\d+-\d+|\d+)(:\d+){0,2}', re.ASCII)
+_TIME = re.compile(r'(\d+-\d+|\d+)(:\d+){0,2}|infinite|unlimited', re.ASCII | re.IGNORECASE)
+_TIMES = ('time', 'time-min')  # options of sbatch that are durations
 CORES = 4  # per GPU by default: for JAX's host threads and the workers that load data
 CODE_FILE = '.code-{}'  # file with the exit code of a job with --wait, in the output folder
 
@@ -84,10 +85,11 @@ class Job:
         raise InputError(f'--{name}: got {getattr(self, name)}; expected at least {least}')
     if self.per_gpu and not self.gpus:
       raise InputError('--per_gpu needs --gpus, the number of GPUs per node')
-    if self.time and not _TIME.fullmatch(self.time):
-      raise InputError(
-        f'--time: got "{self.time}"; expected minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S, such as 24:00:00'
-      )
+    if self.time:
+      _check_time('--time', self.time)
+    for name, value in map(_parse_option, self.more):
+      if name in _TIMES:
+        _check_time(f'--sbatch={name}', value)
     if self.runtime != RUNTIMES[0] and not self.container:
       raise InputError(f'--runtime={self.runtime}: got no --container; expected its image')
     if self.mounts and not self.container:
@@ -112,6 +114,20 @@ class Job:
     return CORES * self.gpus // self.tasks if self.cpus is None else self.cpus
 
 
+def _check_time(field: str, text: str) -> None:
+  """Raise InputError if sbatch would not read a duration."""
+  if not _TIME.fullmatch(text):
+    raise InputError(
+      f'{field}: got "{text}"; expected minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S or unlimited, such as 24:00:00'
+    )
+
+
+def _parse_option(text: str) -> tuple[str, str]:
+  """Return name and value of an option of sbatch, '' for a flag."""
+  name, _, value = text.removeprefix('--').partition('=')
+  return name, value
+
+
 def directives(job: Job, run: command.Run, elements: int) -> list[str]:
   """Return the options of sbatch, which may requeue the job."""
   options: dict[str, str | int] = {'job-name': job.name, 'nodes': job.nodes, 'ntasks-per-node': job.tasks}
@@ -128,8 +144,7 @@ def directives(job: Job, run: command.Run, elements: int) -> list[str]:
   # B: only the shell of the script gets the signal; it signals the processes and then requeues the job.
   options |= {'open-mode': 'append', 'signal': f'B:TERM@{job.notice}', 'export': ','.join((*ENVIRONMENT, *run.secrets))}
   lines = [f'--{name}={command.check_directive(name, value)}' for name, value in options.items()]
-  for option in job.more:
-    name, _, value = option.removeprefix('--').partition('=')
+  for name, value in map(_parse_option, job.more):
     lines.append(
       f'--{command.check_directive("sbatch", name)}' + (f'={command.check_directive(name, value)}' if value else '')
     )

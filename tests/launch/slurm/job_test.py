@@ -118,15 +118,21 @@ def test_bad_containers_are_reported():
       job_of(**more)
 
 
-@pytest.mark.parametrize('time', ['90', '0', '90:30', '24:00:00', '1-0', '1-0:30', '7-00:00:00'])
+@pytest.mark.parametrize(
+  'time', ['90', '0', '90:30', '24:00:00', '1-0', '1-0:30', '7-00:00:00', 'UNLIMITED', 'infinite']
+)
 def test_time_of_slurm_is_accepted(time):
   assert f'--time={time}' in directives(job_of(time=time), run_of('list'), 0)
+  assert f'--time={time}' in directives(job_of(more=(f'--time={time}',)), run_of('list'), 0)
 
 
 @pytest.mark.parametrize('time', ['forever', '1d', '1-', '-1', '1:2:3:4', '1-2:3:4:5', '1:', '1.5', '٣', '90\n'])
 def test_other_time_is_refused(time):
   with pytest.raises(InputError, match='(?s)--time: got .*; expected minutes, M:S'):
     job_of(time=time)
+  for name in ('time', 'time-min'):
+    with pytest.raises(InputError, match=f'(?s)--sbatch={name}: got .*; expected minutes, M:S'):
+      job_of(more=('exclusive', f'{name}={time}'))
 
 
 SCRIPTS = ['slurm_nodes.sh', 'slurm_array.sh', 'slurm_waited.sh', *CONTAINERS]

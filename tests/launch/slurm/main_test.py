@@ -67,6 +67,8 @@ def test_invalid_input_is_reported(argv, message, capsys, monkeypatch):
     (['--gpus=8', '--flags=v5e'], '--flags: got v5e, which is for v5e; expected a3, a4, flags'),
     (['--runtime=apptainer'], '--runtime=apptainer: got no --container'),
     (['--time=forever'], '--time: got "forever"; expected minutes'),
+    (['--sbatch=time=1d'], '--sbatch=time: got "1d"; expected minutes'),
+    (['--sbatch=--time'], '--sbatch=time: got ""; expected minutes'),
   ],
 )
 def test_dry_run_refuses_the_same_options(argv, message, capsys):
