@@ -29,6 +29,7 @@ SOFTWARE = {
   'ct6e-standard': ('ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e', ''),
   'tpu7x-standard': ('ubuntu-accel-2404-amd64-tpu-tpu7x', 'hyperdisk-balanced'),
 }
+_DURATION = re.compile('([0-9]{1,9})([dhms])')  # a part of it
 _SECONDS = {'d': 86_400, 'h': 3600, 'm': 60, 's': 1}
 _LONGEST = 7 * 86_400  # seconds of --flex_start
 GONE = ('STOPPING', 'STOPPED', 'SUSPENDING', 'SUSPENDED', 'TERMINATED')
@@ -78,9 +79,7 @@ class Machine:
       raise InputError(f'--name: got "{self.name}"; expected up to 47 small letters, digits and -, a letter first')
     if not re.fullmatch(r'[a-z]+-[a-z0-9]+-[a-z0-9]+', self.zone):
       raise InputError(f'--zone: got "{self.zone}"; expected a zone of Google, such as us-central1-c')
-    if self.flex_start and not re.fullmatch(r'(\d+[dhms])+', self.flex_start):
-      raise InputError(f'--flex_start: got "{self.flex_start}"; expected a duration, such as 7d or 12h30m')
-    if sum(int(n) * _SECONDS[unit] for n, unit in re.findall(r'(\d+)([dhms])', self.flex_start)) > _LONGEST:
+    if seconds('--flex_start', self.flex_start) > _LONGEST:
       raise InputError(f'--flex_start: got "{self.flex_start}"; expected at most 7d, after which the machines end')
     models = [f'--{name}' for name in ('spot', 'flex_start', 'reservation') if getattr(self, name)]
     if len(models) > 1:
@@ -265,6 +264,14 @@ class Machine:
             f'--name: {group} exists with other options (its template is {template}); give those, another --name, or '
             'delete it'
           )
+
+
+def seconds(field: str, text: str) -> int:
+  """Return the seconds of a duration such as 7d or 12h30m. Raises InputError for another text."""
+  parts = _DURATION.findall(text)
+  if ''.join(map(''.join, parts)) != text:
+    raise InputError(f'{field}: got "{text}"; expected a duration, such as 7d or 12h30m')
+  return sum(int(number) * _SECONDS[unit] for number, unit in parts)
 
 
 def _read(runner: command.Runner, argv: Sequence[str], ignored: str) -> str | None:
