@@ -6,7 +6,8 @@ import builtins
 
 import pytest
 
-from lmx.compilation import slices, topology
+from lmx.compilation import cards, slices, topology
+from lmx.engine import peaks
 from lmx.errors import InputError
 
 
@@ -78,6 +79,12 @@ def test_peak_flops_match_clock_rate():
   """A v5e has 4 arrays of 128 x 128 multipliers: peak = 2 x multipliers x clock."""
   assert slices.CHIPS['v5e'].peak == pytest.approx(2 * 4 * 128**2 * slices.CHIPS['v5e'].clock, rel=0.01)
   assert slices.CHIPS['v5p'].peak == pytest.approx(2 * 8 * 128**2 * slices.CHIPS['v5p'].clock, rel=0.01)
+
+
+def test_peaks_are_those_of_the_devices_of_a_training():
+  named = [(kind, chip.peak) for chip in slices.CHIPS.values() for kind in chip.kinds]
+  named += [(card.kind, card.peak) for card in cards.CARDS.values()]
+  assert named and {kind: peaks.peak_flops(kind) for kind, _ in named} == dict(named)
 
 
 def test_without_libtpu_the_extra_is_reported(monkeypatch):
