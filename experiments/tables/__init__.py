@@ -361,7 +361,7 @@ DATA = {
     'train.en, train.de, valid.*, test.*',
     'free for research; through TFDS without',
     required=False,
-    size='4.5 million pairs',
+    size='4.5 million pairs, 1.4 GB',
   ),
   'newstest2015_en_de': Data(
     'train.* and valid.* as of wmt14_en_de, newstest2015 as test.en, test.de', 'free for research'
