@@ -1,4 +1,4 @@
-"""Reader of the records that lmx writes: config.json, results.json, metrics.jsonl and other JSON.
+"""Reader of the records that lmx writes: config.json, results.json, metrics.jsonl, heartbeats and other JSON.
 
 Each is read through one schema. A record that is damaged, of another type or of another program raises an InputError
 that names the file, the line and the field; nothing is skipped but the last line of metrics.jsonl, which a kill may
@@ -11,6 +11,7 @@ import math
 import os
 import re
 import shlex
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ Record = dict[str, Any]
 
 CONFIG, DATA, RESULTS, METRICS, PROGRESS = 'config.json', 'data.json', 'results.json', 'metrics.jsonl', 'progress.json'
 ROWS = 'rows.jsonl'
+LOGS = 'logs'  # folder of the processes' logs and heartbeats
+SILENT = 3  # heartbeats after which a process without one counts as silent
 NONFINITE = {'NaN': math.nan, 'Infinity': math.inf, '-Infinity': -math.inf}  # strings, as JSON has no such numbers
 _DEEPEST = 32  # levels of lists and objects
 _LARGEST = 2**63 - 1  # of steps and seeds
@@ -295,3 +298,26 @@ def _checkpoint_steps(folder: Any) -> Iterator[int]:
   for name in names:
     if match := _CHECKPOINT.fullmatch(name):
       yield int(match[1])
+
+
+# logs/host-NNN.json
+
+
+def heartbeat_name(process: int) -> str:
+  """Return the name of the file with the last heartbeat of a process."""
+  return f'host-{process:03d}.json'
+
+
+def read_heartbeat(workdir: Any) -> Record:
+  """Return `host` and `is_fresh` of the last heartbeat of process 0, {} without one. Raises InputError.
+
+  A heartbeat is fresh for SILENT intervals, unless it is the one with which the process ended.
+  """
+  path = workdir / LOGS / heartbeat_name(0)
+  found, where = read_if_exists(path), str(path)
+  if not found:
+    return {}
+  host, written = documents.field(found, 'host', str, where), documents.field(found, 'time', float, where)
+  interval = documents.field(found, 'interval', float, where, 60.0)
+  ended = documents.field(found, 'ended', bool, where, False)
+  return {'host': host, 'is_fresh': not ended and time.time() - written < SILENT * interval}

@@ -1,12 +1,13 @@
 """`lmx runs [DIR ...] [--metric=NAME] [--time] [--output=FILE]`: the runs below folders, one per line, the newest last.
 
-A run is finished (it has results.json), running (a process holds its lock), stopped (the same `lmx train` command
-resumes it), imported, or damaged: the reason is below the table, and the exit code is 2 if all are. On a bucket, where
-there are no locks, a running run is shown as stopped. The step is the last one logged or saved, out of the run's total
-updates. The best validation is the one that `train.best_by` selects: the lowest loss, or the best value of a metric,
-which is named. The metric of an unfinished run is from its last validation. Goodput is the share of the wall time of
-all sessions in training steps; `--time` lists the other parts. Checkpoints that `checkpoint.at_words` keeps are below
-the table.
+A run is finished (it has results.json), running, stopped (the same `lmx train` command resumes it), imported, or
+damaged: the reason is below the table, and the exit code is 2 if all are. A run is running if a process of this machine
+holds its lock. Where there is no such lock (in a bucket, in a copy, on another host), it is running for three intervals
+after the last heartbeat of its process 0 (`train.heartbeat`, a minute), unless that process has ended. The step is the
+last one logged or saved, out of the run's total updates. The best validation is the one that `train.best_by` selects:
+the lowest loss, or the best value of a metric, which is named. The metric of an unfinished run is from its last
+validation. Goodput is the share of the wall time of all sessions in training steps; `--time` lists the other parts.
+Checkpoints that `checkpoint.at_words` keeps are below the table.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import functools
 import json
 import math
 import pathlib
+import socket
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -97,7 +99,7 @@ def read_row(workdir: Any, metric: str = '') -> dict[str, Any]:
     workdir,
     kept=read_kept(workdir) if at_words else [],
     model=results.get('model') or _model_label(json.dumps(model)),
-    state='finished' if results else 'imported' if imported else 'running' if is_locked(workdir) else 'stopped',
+    state='finished' if results else 'imported' if imported else 'running' if is_running(workdir) else 'stopped',
     step=reached,
     steps=None if imported else records.read_total(workdir),
     best_by=best and best.metric,
@@ -199,20 +201,28 @@ def _changed(workdir: Any) -> float:
   return max(times)
 
 
-def is_locked(workdir: Any) -> bool:
-  """Return True if another process trains in a work directory."""
+def is_running(workdir: Any) -> bool:
+  """Return True if another process trains in a work directory. Raises InputError for a damaged heartbeat."""
+  locked, beat = _is_locked(workdir), records.read_heartbeat(workdir)
+  if locked or not beat or (locked is False and beat['host'] == socket.gethostname()):
+    return bool(locked)
+  return bool(beat['is_fresh'])
+
+
+def _is_locked(workdir: Any) -> bool | None:
+  """Return True if another process of this machine holds the lock of a work directory, None if there is no lock."""
   import filelock
 
   lock = pathlib.Path(workdir) / '.lock'
   if '://' in str(workdir) or not lock.exists():
-    return False
+    return None
   try:
     with filelock.FileLock(lock, blocking=False):
       return False
   except filelock.Timeout:
     return True
   except (OSError, RuntimeError):  # a file system without locks, or one that cannot be written
-    return False
+    return None
 
 
 def _lines(rows: list[dict[str, Any]], with_time: bool = False) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Log, heartbeat and watchdog of each process of a training, in `logs/` of the work directory.
 
   host-NNN.log   log of process NNN: notes, warnings of libraries, a line per heartbeat, stacks, the error at its end
-  host-NNN.json  its last heartbeat: time, update, seconds per update, and seconds of its own work per update
+  host-NNN.json  its last heartbeat: time, update, seconds per update, seconds of its own work per update, and whether
+                 it has ended
   ledger.jsonl   see lmx/reporting/ledger.py
 
 Process 0 reports a process whose heartbeat stays the same for `SILENT` heartbeats, and one that delays the others.
@@ -34,10 +35,10 @@ import jax
 from lmx import storage
 from lmx.config import schema
 from lmx.errors import InputError, explain
+from lmx.records import SILENT, heartbeat_name
 from lmx.reporting.ledger import FILE, FOLDER, STEPPING, Ledger
 from lmx.signals import PREEMPTED
 
-SILENT = 3  # heartbeats
 SLOW = 0.2  # of an update's time, by which a process delays the others
 SHORTEST, FACTOR = 1800.0, 20.0  # default of train.watchdog: seconds, and factor of the slowest update
 _BYTES, _BACKUPS = 2**20, 4
@@ -85,6 +86,7 @@ class Host:
     self._file = f'host-{self._process:03d}'
     self._folder, self._ledger, self._cfg, self._note = workdir / FOLDER, ledger, cfg, note
     self._ended = threading.Event()
+    self._heartbeat: dict[str, Any] = {}  # the last one
     self._last = (0, 0.0, 0.0)  # updates, seconds of them, and of own work, at the last heartbeat
     self._others = _Others(self._folder, self._processes)
 
@@ -141,6 +143,8 @@ class Host:
     LOG.setLevel(self._before[0])
     LOG.propagate = self._before[1]
     with contextlib.suppress(OSError):  # as above
+      self._write_heartbeat(ended=True)
+    with contextlib.suppress(OSError):
       self._handler.close()
     try:
       self._mirror.close()
@@ -173,9 +177,8 @@ class Host:
       (now - before) / made if made else 0.0 for now, before in zip((total, own), self._last[1:], strict=True)
     ]
     self._last = (updates, total, own)
-    record = {
-      **{'process': self._process, 'host': self._name, 'id': os.getpid(), 'time': round(time.time(), 3)},
-      **{'step': self._ledger.step, 'part': self._ledger.part},
+    self._heartbeat = {
+      **{'process': self._process, 'host': self._name, 'id': os.getpid(), 'interval': self._cfg.heartbeat},
       **{'seconds_per_update': per_update[0], 'own_seconds_per_update': per_update[1]},
     }
     LOG.info(
@@ -183,10 +186,7 @@ class Host:
       + (f', {per_update[0]:.4g} s each, of which {per_update[1]:.4g} s on the host' if made else '')
     )
     try:
-      path = self._mirror.local / f'{self._file}.json'
-      part = path.with_suffix('.part')
-      part.write_text(json.dumps(record) + '\n', encoding='utf-8')
-      part.replace(path)
+      self._write_heartbeat()
       self._ledger.write()
       self._mirror.send()
     except Exception as error:  # also of the bucket's library
@@ -194,6 +194,13 @@ class Host:
     if self._process == 0 and self._processes > 1:
       for line in self._others.check():
         self._note(line)
+
+  def _write_heartbeat(self, ended: bool = False) -> None:
+    now = {'time': round(time.time(), 3), 'step': self._ledger.step, 'part': self._ledger.part, 'ended': ended}
+    path = self._mirror.local / heartbeat_name(self._process)
+    part = path.with_suffix('.part')
+    part.write_text(json.dumps(self._heartbeat | now) + '\n', encoding='utf-8')
+    part.replace(path)
 
   def _give_up(self, seconds: float) -> None:
     """Write the stacks of all threads to the log and exit with code 75."""
@@ -215,6 +222,7 @@ class Host:
 
   def _send_last(self) -> None:
     with contextlib.suppress(Exception):  # also of the bucket's library
+      self._write_heartbeat(ended=True)
       self._ledger.write()
       self._mirror.send()
 
@@ -261,7 +269,7 @@ class _Others:
 
   def _read(self, process: int) -> dict[str, Any] | None:
     try:
-      return json.loads((self._folder / f'host-{process:03d}.json').read_text(encoding='utf-8'))
+      return json.loads((self._folder / heartbeat_name(process)).read_text(encoding='utf-8'))
     except (OSError, ValueError):  # not there yet, or being replaced
       return self._seen.get(process, (None, 0))[0]
 

@@ -19,7 +19,7 @@ from typing import Any
 from lmx import documents, records
 from lmx.errors import InputError, writing
 
-FOLDER, FILE = 'logs', 'ledger.jsonl'
+FOLDER, FILE = records.LOGS, 'ledger.jsonl'
 PARTS = {  # part -> title
   'steps': 'training steps',
   'data_wait': 'waiting for data',

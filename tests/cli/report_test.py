@@ -263,7 +263,7 @@ def test_unfinished_run_is_described(tmp_path):
 
 
 def test_running_run_is_described(tmp_path, monkeypatch):
-  monkeypatch.setattr(runs, 'is_locked', lambda workdir: True)
+  monkeypatch.setattr(runs, 'is_running', lambda workdir: True)
   page = Page(write(put(tmp_path / 'run')))
   assert 'running' in page.text['header'] and 'is at step 40 of 64' in page.text['results']
   assert [a['style'] for _, a in page.attributes['header'] if 'style' in a] == ['width:62.5%']

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
 
 import filelock
 import pytest
+from etils import epath
 
 from lmx.cli import main, runs
 
@@ -111,6 +114,30 @@ def test_run_that_a_process_trains_is_running(folder, capsys):
   assert cells(capsys, folder / 'sweep')[1][2] == 'stopped'
   with filelock.FileLock(lock, blocking=False):  # the table has given it back
     pass
+
+
+def state_by(workdir, host='another', **beat):
+  """Return the state of a run whose process 0 has written a heartbeat."""
+  (workdir / 'logs').mkdir(exist_ok=True)
+  record = {'host': host, 'time': time.time() - 170, 'interval': 60, 'ended': False, **beat}
+  (workdir / 'logs/host-000.json').write_text(json.dumps(record))
+  return runs.describe(workdir)['state']
+
+
+def test_run_without_a_lock_here_is_running_by_its_heartbeat(folder, bucket):
+  shared, remote = epath.Path(folder / 'sweep/trials/0001'), bucket / 'r'
+  remote.mkdir(parents=True)
+  for name in ('config.json', 'data.json', 'metrics.jsonl'):
+    (remote / name).write_text((shared / name).read_text())
+  (shared / '.lock').touch()  # of another host's file system: it seems to be free
+  for workdir in (shared, remote):
+    assert state_by(workdir) == 'running', workdir
+    assert state_by(workdir, time=time.time() - 190) == 'stopped'
+    assert state_by(workdir, time=time.time() - 190, interval=90) == 'running'
+    assert state_by(workdir, ended=True) == 'stopped'
+  assert state_by(remote, host=socket.gethostname()) == 'running'  # no lock tells more
+  assert state_by(shared, host=socket.gethostname()) == 'stopped'
+  assert state_by(shared, time='now') == 'damaged'
 
 
 def test_damaged_run_does_not_hide_the_others(folder, capsys):
