@@ -146,7 +146,7 @@ def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
   table = plans.table(args.table)
   rows = options.select_rows(table, args.rows)
   runs = {run.name: run for run in table.runs}
-  for run in table.runs if plan.changed else ():
+  for run in plans.sort_by_dependency(plans.read_from(rows), runs) if plan.changed else ():
     if run.config:
       plans.configs(run, plan)  # refuses options that an experiment does not have
   if args.where != 'local' and not (args.dry_run or args.collect):

@@ -26,7 +26,7 @@ from lmx.errors import InputError
 from lmx.redaction import redact
 
 RECORD = plans.ROOT / 'benchmarks/slices.csv'
-COPY = '--exclude=.*/checkpoints/.*'  # a table needs metrics, not parameters
+COPY = '--exclude=(cache|.*/checkpoints)/.*'  # a table needs metrics, neither tokens nor parameters
 _OF_MACHINE = ('model.dtype', 'model.remat', 'model.scan')  # settings that `pod` changes
 _OF_STEP = ('data.batch_size', 'data.length', 'data.batching.name')
 
@@ -100,11 +100,13 @@ def describe(
       words = launching.launcher_command(args.where, options, run.name, task.key[1], one)
       yield f'  {title:9} {redact(shlex.join(["python", *words[1:]]))}'
     before = run.name
-  rows = f' --rows={shlex.quote(args.rows)}' if args.rows else ''
   yield f'collect {name}'
   if storage.is_remote(plan.runs[0]):
     yield f'  copy      gcloud storage rsync --recursive {shlex.quote(COPY)} {plan.runs[0]} {copy_of(name)}'
-  yield f'  table     python -m launch.tables {name}{rows} --runs={copy_of(name)} --collect'
+  given = {'rows': args.rows, 'options': plan.options, 'seeds': plan.seeds, 'runs': copy_of(name)}
+  words = ['python', '-m', 'launch.tables', name, *(f'--{option}={value}' for option, value in given.items() if value)]
+  words += [f'--config.{text}' for text in plan.settings if not plans.is_free(text)]  # else the runs are not counted
+  yield f'  table     {redact(shlex.join([*words, "--collect"]))}'
 
 
 def copy_of(name: str) -> pathlib.Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from launch.tables import options, plan, pod
 from launch.tables.__main__ import main
 from lmx.data import corpus
 from tests import documents_test
+from tests.launch.tables import runs
 
 GKE = '--launch=--name=x --image=IMAGE --accelerator={}'
 HEADLINES = {  # table -> rows, slice, their first training, its compiled step and updates
@@ -82,7 +84,7 @@ def test_dry_run_has_every_step_of_a_pod_row(name, bucket, capsys):
     ('copy', f"gcloud storage rsync --recursive '{pod.COPY}' gs://B/runs runs/{name}"),
     (
       'table',
-      f'python -m launch.tables {name} --rows={rows if "*" not in rows else repr(rows)} --runs=runs/{name} --collect',
+      f'python -m launch.tables {name} {shlex.quote(f"--rows={rows}")} --runs=runs/{name} --collect',
     ),
   ]
 
@@ -105,6 +107,28 @@ def test_data_is_prepared_with_the_cluster_options_of_the_training(bucket, capsy
   job = yaml.safe_load(shown.stdout)
   assert job['metadata']['namespace'] == 'lab' and job['metadata']['labels']['kueue.x-k8s.io/queue-name'] == 'tpus'
   assert job['spec']['template']['spec']['serviceAccountName'] == 'trainer'
+
+
+def test_printed_collection_counts_the_runs_of_the_printed_trainings(bucket, tmp_path, monkeypatch, capsys):
+  monkeypatch.chdir(tmp_path)
+  words = ['gpt2_webtext', '--rows=*repro_124m*', '--where=gke', '--runs=gs://B/runs', '--dry_run']
+  assert main([*words, '--options=pod', '--seeds=2', '--config.optim.lr=0.001', '--config.log.group=a b']) == 0
+  collect = dict(lines_of(capsys.readouterr().out, 'collect gpt2_webtext'))
+  *program, name = shlex.split(collect['table'])[:4]
+  assert (program, name) == (['python', '-m', 'launch.tables'], 'gpt2_webtext')
+  changed = plan.Plan(options='pod', settings=('optim.lr=0.001',))
+  for seed in (0, 1):
+    runs.put(tmp_path / 'runs/gpt2_webtext', 'gpt2/webtext_124m', 'results', seed, changed, loss=3.0, split='valid')
+  given = shlex.split(collect['table'])[4:]
+  assert main([name, *given]) == 0
+  row = runs.rows_of(tmp_path / 'runs/gpt2_webtext', name)
+  assert len(row) == 1 and '3.00 ± 0.000 (2 seeds)' in row[0], row
+  assert main([name, *(word for word in given if word != '--options=pod')]) == 2
+  assert 'is a run of another config' in capsys.readouterr().err
+  pattern = re.compile(shlex.split(collect['copy'])[4].removeprefix('--exclude='))
+  kept = ['gpt2/webtext_124m/seed0/results.json', 'gpt2/webtext_124m/seed0/config.json']
+  assert not any(map(pattern.match, kept))
+  assert pattern.match('cache/tokens/a/train.tokens') and pattern.match('gpt2/webtext_124m/seed0/checkpoints/step_1/x')
 
 
 def test_slice_without_a_recorded_step_also_shows_the_recorded_one(bucket, capsys):

@@ -27,12 +27,12 @@ def rows_of(folder: pathlib.Path, name: str = 'rnn_lm_ptb') -> list[str]:
   return [line for line in part.splitlines() if line.startswith('| ')][1:]
 
 
-def put(folder: pathlib.Path, name: str, file: str, seed: int = 0, **figures) -> None:
+def put(folder: pathlib.Path, name: str, file: str, seed: int = 0, plan: plans.Plan | None = None, **figures) -> None:
   run = {run.name: run for table in plans.names() for run in plans.table(table).runs}[name]
   where = plans.default_directory(run, seed, folder)
   where.mkdir(parents=True, exist_ok=True)
   tree: dict = {}
-  for key, value in {**plans.configs(run, plans.Plan())[''], 'seed': seed}.items():
+  for key, value in {**plans.configs(run, plan or plans.Plan())[''], 'seed': seed}.items():
     *sections, last = key.split('.')
     part = tree
     for section in sections:
