@@ -24,7 +24,9 @@ import math
 import pathlib
 import re
 import shutil
+import sys
 import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -273,19 +275,39 @@ class _ChunkHandler(ocp.type_handlers.NumpyHandler):
 
   async def _background_serialize(self, *args: Any) -> None:
     self._turns = asyncio.Semaphore(_TURNS)  # of this event loop; each turn rewrites the files' index in memory
+    self._errors: list[Exception] = []
     await super()._background_serialize(*args)
+    if self._errors:  # raised once all writes have ended, because Orbax then closes the loop
+      raise self._errors[0]
 
   async def _open_and_write(self, value: np.ndarray, tspec: dict[str, Any], ts_context: Any) -> None:
-    store = await ts.open(ts.Spec(tspec), create=True, open=True, context=ts_context)
-
     async def write(index: tuple[slice, ...]) -> None:
       async with self._turns if value.nbytes > _SMALL else contextlib.nullcontext():
         await store[index].write(value[index], can_reference_source_data_indefinitely=True)
 
-    sizes: Any = store.chunk_layout.write_chunk.shape or ()  # () of a scalar
-    starts = itertools.product(*(range(0, n, size) for n, size in zip(value.shape, sizes, strict=True)))
-    cells = [tuple(slice(i, i + n) for i, n in zip(start, sizes, strict=True)) for start in starts]
-    await asyncio.gather(*map(write, cells))
+    try:
+      store = await ts.open(ts.Spec(tspec), create=True, open=True, context=ts_context)
+      sizes: Any = store.chunk_layout.write_chunk.shape or ()  # () of a scalar
+      starts = itertools.product(*(range(0, n, size) for n, size in zip(value.shape, sizes, strict=True)))
+      cells = [tuple(slice(i, i + n) for i, n in zip(start, sizes, strict=True)) for start in starts]
+      ended = await asyncio.gather(*map(write, cells), return_exceptions=True)
+      self._errors += [error for error in ended if isinstance(error, Exception)]
+    except Exception as error:
+      self._errors.append(error)
+
+
+class _Unraisable:
+  """Hook for errors that Python cannot raise; it drops those of writes that end after their event loop.
+
+  Orbax closes its event loop at the first failed write, and TensorStore then calls it for every other one.
+  """
+
+  def __init__(self, before: Callable[[Any], object]):
+    self._before = before
+
+  def __call__(self, error: Any) -> None:
+    if not (isinstance(error.exc_value, RuntimeError) and str(error.exc_value) == 'Event loop is closed'):
+      self._before(error)
 
 
 class Writer:
@@ -301,6 +323,8 @@ class Writer:
     """
     self._path = epath.Path()
     self._copies = copies
+    if not isinstance(sys.unraisablehook, _Unraisable):
+      sys.unraisablehook = _Unraisable(sys.unraisablehook)
     types = ocp.type_handlers
     uncopied = types.create_type_handler_registry(
       (np.number, types.ScalarHandler()),

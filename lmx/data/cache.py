@@ -15,9 +15,9 @@ from typing import Any
 from etils import epath
 
 from lmx import host, storage
-from lmx.errors import InputError, explain
+from lmx.errors import InputError, disk_advice, explain
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -85,16 +85,16 @@ def discard(directory: str) -> None:
 
 @contextlib.contextmanager
 def disk_errors(directory: str) -> Iterator[Any]:
-  """Turn a full or read-only disk into an InputError that names `directory`."""
+  """Turn a full, limited or read-only disk into an InputError that names `directory`."""
   try:
     yield
-  except OSError as error:
-    if error.errno in _FULL:
+  except (OSError, RuntimeError) as error:
+    number = _fault(error)
+    if number in _FULL:
       raise InputError(
-        f'no space left on the disk of {directory}; free some, or choose another cache directory '
-        '(environment variable LMX_CACHE)'
+        f'{directory}: {disk_advice(number, "")}; data.cache_dir or LMX_CACHE names the cache directory'
       ) from error
-    if error.errno in _READ_ONLY:
+    if number:
       raise InputError(
         f'data.cache_dir: got {directory}, which is not writable ({explain(error)}); expected a '
         'writable folder; choose another one, here or by the environment variable LMX_CACHE'
@@ -104,7 +104,16 @@ def disk_errors(directory: str) -> Iterator[Any]:
 
 def is_disk_error(error: BaseException) -> bool:
   """Return True if `disk_errors` handles the error."""
-  return isinstance(error, OSError) and error.errno in (*_FULL, *_READ_ONLY)
+  return bool(_fault(error))
+
+
+def _fault(error: BaseException) -> int:
+  """Return the error number of a full, limited or read-only disk, 0 for another error."""
+  if isinstance(error, OSError):
+    return error.errno if error.errno in (*_FULL, *_READ_ONLY) else 0
+  if isinstance(error, RuntimeError):  # of ArrayRecord, which names the fault in its text only
+    return next((number for number in _FULL if os.strerror(number) in str(error)), 0)
+  return 0
 
 
 def sha256(path: str) -> str:

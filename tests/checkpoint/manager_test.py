@@ -6,6 +6,7 @@ import errno
 import os
 import pathlib
 import random
+import resource
 import shutil
 import signal
 import socket
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import jax
 import jax.numpy as jnp
@@ -444,6 +446,26 @@ def test_full_file_system_raises(tmp_path):
       assert checkpoints.restore(noise(50))[2] == 1
   finally:
     subprocess.run(['umount', str(mount)], check=True)
+
+
+def test_file_over_the_size_limit_is_reported_once(tmp_path, monkeypatch):
+  printed = []
+  monkeypatch.setattr(sys, 'unraisablehook', lambda error: printed.append(str(error.exc_value)))
+  limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+  noise = np.random.default_rng(0).normal(size=(40, 64, 1024)).astype(np.float32)
+  with manager.Checkpoints(tmp_path, manager.Config(asynchronous=False)) as checkpoints:
+    checkpoints.save(1, state_of(1), {})
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, limit[1]))
+    try:
+      with pytest.raises(InputError, match=r'step_000000002: File too large; raise .* last good checkpoint is step 1'):
+        checkpoints.save(2, {str(n): each for n, each in enumerate(noise)}, {})
+    finally:
+      resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    for error in (RuntimeError('Event loop is closed'), ValueError('another')):
+      sys.unraisablehook(types.SimpleNamespace(exc_value=error))
+    assert printed == ['another']
+    checkpoints.save(2, state_of(2), {})
+    assert checkpoints.restore(state_of(2))[2] == 2
 
 
 def test_asynchronous_save_errors_are_raised(tmp_path, monkeypatch):

@@ -188,12 +188,21 @@ def test_manifest_without_checksums_is_verified_by_size_and_ids_with_a_warning(f
     split.tokens[:]
 
 
-def test_full_disk_leaves_nothing(folder, monkeypatch):
+@pytest.mark.parametrize(
+  'error,fix',
+  [
+    (OSError(errno.ENOSPC, 'No space left on device'), 'No space left on device; free some space'),
+    (OSError(errno.EDQUOT, 'Disk quota exceeded'), 'Disk quota exceeded; free some space, or ask for a larger quota'),
+    (OSError(errno.EFBIG, 'File too large'), r'File too large; raise the limit of file sizes \(ulimit -f\)'),
+    (RuntimeError('Failed to finalize: write() failed: File too large; writing x'), 'File too large; raise the limit'),
+  ],
+)
+def test_full_disk_leaves_nothing(folder, monkeypatch, error, fix):
   def full(*_, **__):
-    raise OSError(errno.ENOSPC, 'No space left on device')
+    raise error
 
   monkeypatch.setattr(np, 'save', full)
-  with pytest.raises(InputError, match='no space left'):
+  with pytest.raises(InputError, match=f'cache/tokens: {fix}.*; data.cache_dir or LMX_CACHE names'):
     load(folder)
   monkeypatch.undo()
   assert os.listdir(folder / 'cache' / 'tokens') == []
