@@ -17,6 +17,9 @@ which is 8 rows here.
 
 `pod` (`config.pod`) is for a TPU slice of 16 chips: 16 rows, because half of the chips would be idle with 8.
 `--config.parallel.tensor=2` without `pod` keeps 8 rows: two chips share the heads and the feed-forward width of a row.
+
+  option `pod` of  slice   GiB a chip  s an update  MFU (compiled, not run)
+  t_dmca           v5e-16  1.02        0.0491       0.283
 """
 
 from __future__ import annotations
