@@ -256,7 +256,7 @@ def render(
   print(f'\n{folder / name}.md, .html{", .png" if drawn else ""}')
 
 
-def _list(names: list[str], plan: plans.Plan) -> int:
+def _list(names: Sequence[str], plan: plans.Plan) -> int:
   """Print every table with its counts, and the tables of papers that each prints; or the rows of one."""
   here = needs.here()
   lines: list[tuple[str, counts.Count, str]] = []
@@ -303,7 +303,7 @@ def _list_rows(table: Table, results: list[collection.RowResult]) -> None:
     )
 
 
-def _list_feasible(names: list[str], hardware: str) -> int:
+def _list_feasible(names: Sequence[str], hardware: str) -> int:
   """Print the table rows that `hardware` can run, with their needs."""
   for name in names:
     table = plans.table(name)

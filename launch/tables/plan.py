@@ -104,9 +104,10 @@ class Plan:
     return ' '.join([*overrides, *([f'--options={self.options}'] if self.options else [])])
 
 
-def names() -> list[str]:
+@functools.cache
+def names() -> tuple[str, ...]:
   """Return the names of the tables, by listing their folder."""
-  return sorted(path.stem for path in FOLDER.glob('*.py') if path.name != '__init__.py')
+  return tuple(sorted(path.stem for path in FOLDER.glob('*.py') if path.name != '__init__.py'))
 
 
 def table(name: str, options: str = '') -> Table:
