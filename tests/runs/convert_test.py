@@ -22,7 +22,7 @@ from lmx.interop import huggingface, tensor_table
 from lmx.interop.huggingface import folder as folders
 from lmx.models import registry
 from lmx.runs import convert, restore, transfer
-from tests import drawn
+from tests import drawn, small_text
 from tests.interop import imports, torch_files
 
 TEXTS = ['The method returns a list of names.', 'A name is a string, and so is a list of them.'] * 20
@@ -216,7 +216,8 @@ def test_imported_model_is_described_by_its_sizes(made, tmp_path, capsys):
 def test_imported_model_is_measured(made, tmp_path):
   folder, *_ = made['gpt2']
   convert.import_run(str(folder), tmp_path / 'run')
-  arguments = ['evaluate', f'--workdir={tmp_path}/run', '--split=valid', '--no-baselines', '--config.data.length=16']
+  settings = [f'--config.{text}' for text in ('data.length=16', *small_text.settings(tmp_path))]
+  arguments = ['evaluate', f'--workdir={tmp_path}/run', '--split=valid', '--no-baselines', *settings]
   assert main.main([*arguments, f'--output={tmp_path}/found.json']) == 0
   found = json.loads((tmp_path / 'found.json').read_text())
   assert found['model'].startswith('gpt2 2x8, ')  # the sizes of no variant
