@@ -20,7 +20,6 @@ def test_every_recorded_pod_fits():
   absent = {
     'experiments/awd_lstm/ptb.py:released,pod',  # described with wikitext2.py
     'experiments/character_transformer/enwik8.py:t64,pod',  # the program of text8.py
-    'experiments/memory_compressed/documents.py:t_dmca,pod',  # described in docs/notes/slices.md
   }
   assert PODS.keys() - recorded == absent
   for row in slices.rows():

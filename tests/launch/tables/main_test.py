@@ -67,7 +67,7 @@ def test_list_shows_every_table_and_what_one_needs(tmp_path, capsys):
   head, *lines = capsys.readouterr().out.splitlines()
   assert head.split()[:2] == ['table', 'printed'] and head.split()[-3:] == ['run', 'comparable', 'reproduced']
   names = [line.split()[0] for line in lines if not line.startswith((' ', 'decks:', 'all '))]
-  assert names == plans.names()
+  assert tuple(names) == plans.names()
   places = sum(len(plans.table(name).prints) for name in names)
   assert sum(line.startswith('  ') for line in lines) == places
   decks = [line.partition(' table ')[2].split() for line in lines if line.startswith('decks:')]
