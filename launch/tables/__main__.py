@@ -46,6 +46,7 @@ from launch.tables import (
   needs,
   options,
   pages,
+  phenomena,
   pod,
   printed,
   record,
@@ -243,17 +244,20 @@ def _say(text: str) -> None:
 def render(
   name: str, table: Table, results: list[collection.RowResult], plan: plans.Plan, folder: pathlib.Path
 ) -> None:
-  """Write NAME.md, NAME.html and, if there is something to draw, NAME.png into `folder`; print the table."""
+  """Write NAME.md, NAME.html and, if there is something to draw, pictures into `folder`; print the table."""
   texts = report.documents(name, table, results, plan)
-  drawn = report.has_picture(table, results)
+  drawn, by_phenomenon = report.has_picture(table, results), phenomena.groups(table, results)
   with writing(f'--output={folder}'):
     folder.mkdir(parents=True, exist_ok=True)
     for end, text in texts.items():
       (folder / f'{name}.{end}').write_text(text, encoding='utf-8')
     if drawn:
       report.draw(folder / f'{name}.png', table, results)
+    if by_phenomenon:
+      phenomena.draw(folder / f'{name}{phenomena.SUFFIX}', table, by_phenomenon)
   print(texts['md'].partition(report.MEASURED_HOW)[0].rstrip())
-  print(f'\n{folder / name}.md, .html{", .png" if drawn else ""}')
+  pictures = [', .png'] * drawn + [f', {phenomena.SUFFIX}'] * bool(by_phenomenon)
+  print(f'\n{folder / name}.md, .html{"".join(pictures)}')
 
 
 def _list(names: Sequence[str], plan: plans.Plan) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.tables import DATA, MEAN, METRICS, Row, Run, Table
-from launch.tables import collection, measured, pages, verdict
+from launch.tables import collection, measured, pages, paradigms, verdict
 from launch.tables import plan as plans
 from lmx.errors import InputError
 from lmx.redaction import redact
@@ -24,7 +24,7 @@ def add(name: str, table: Table, results: Sequence[collection.RowResult], plan: 
   """Write a table's rows whose runs are all done; return their number.
 
   A line with the same row and command is replaced, others stay. Commit, hardware and date come from the run's records,
-  if any.
+  if any. Accuracies by paradigm go into paradigms.csv.
 
   Raises:
     InputError: a row has a line with another command.
@@ -41,6 +41,7 @@ def add(name: str, table: Table, results: Sequence[collection.RowResult], plan: 
     kept = {key: getattr(old, key) for key in _KEPT if line.value == old.value and not getattr(line, key)}
     labels = {} if line.id in plans.published() else {'row': old.row, 'dataset': old.dataset}
     lines[line.id] = line._replace(**kept, **labels)
+  paradigms.record(paradigms.of_results(results))
   with measured.FILE.open('w', newline='', encoding='utf-8') as file:
     writer = csv.writer(file, lineterminator='\n')
     writer.writerow(measured.Measurement._fields)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from experiments.tables import BEST, DATA, MEAN, METRICS, Metric, Run, Table
-from launch.tables import collection, matrix, measured, needs, pages, verdict
+from launch.tables import collection, findings, matrix, measured, needs, pages, phenomena, verdict
 from launch.tables import plan as plans
 from launch.tables.printed import figure
 from lmx.redaction import redact
@@ -152,15 +152,26 @@ def documents(name: str, table: Table, results: Sequence[collection.RowResult], 
     'numbers': _NUMBERS,
     'heads': matrix.heads(table),
     'matrix': matrix.lines(table, matrix.recorded() | matrix.of_results(results)),
+    'findings': _findings(table, results),
     'lines': [{'shown': [one.cells[HEADER.index(name)] for name in columns], 'result': one.result} for one in found],
     'remarks': [*notes(results), *([pages.COMPUTED] if table.computed and is_whole else [])],
     'picture': picture if has_picture(table, results) else '',
+    'by_phenomenon': f'{name}{phenomena.SUFFIX}' if phenomena.groups(table, results) else '',
     'runs': [
       (run.name, about(run, table, plan), '\n'.join(protocol(run, table, plan))) for run in runs_of(table, results)
     ],
     'data': [(key, DATA[key].files, DATA[key].terms) for key in data_of(table, results)],
   }
   return {end: pages.render(f'report.{end}.jinja', **values) for end in ('md', 'html')}
+
+
+def _findings(table: Table, results: Sequence[collection.RowResult]) -> list[tuple[str, list[str], list[str]]]:
+  """Return the groups of a matrix: the heading, the differences that are shown on minimal pairs, and the others."""
+  found = findings.of_groups(phenomena.groups(table, results))
+  texts = lambda group, is_shown: [
+    findings.sentence(one) for one in found if (one.group, one.is_shown) == (group, is_shown)
+  ]
+  return [(group, texts(group, True), texts(group, False)) for group in dict.fromkeys(one.group for one in found)]
 
 
 def live(results: Sequence[collection.RowResult]) -> dict[str, str]:

@@ -315,6 +315,8 @@ def evaluate(scorer: Scorer, dataset: MinimalPairs, protocol: str = 'lmx') -> Ev
     'data_hash': dataset.hash,
   }
   lists = {name: [one._asdict() for one in measured[name]] for name in ('fields', 'phenomena', 'paradigms')}
+  kinds = {pair.paradigm: {'field': pair.field, 'phenomenon': pair.phenomenon} for pair in dataset.pairs}
+  lists['paradigms'] = [one | kinds[one['name']] for one in lists['paradigms']]
   return Evaluated({**metrics, **lists}, scores, correct_N, correct_per_token_N)
 
 

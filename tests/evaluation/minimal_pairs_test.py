@@ -256,6 +256,8 @@ def test_seen_subset_reads_the_text_of_the_run(run, found, tmp_path, capsys):
   assert main.main(words) == 0
   metrics = json.loads((tmp_path / 'out.json').read_text())
   assert metrics['pairs'] == 4 and metrics['dropped_paradigms'] == ['agreement_2']
+  kinds = {one['name']: (one['phenomenon'], one['field']) for one in metrics['paradigms']}
+  assert kinds == {'agreement_1': ('agreement', 'morphology'), 'island_1': ('islands', 'syntax')}
   assert 'the training text of text_files' in metrics['subset']
   assert '1 paradigms have no pair in the subset' in capsys.readouterr().out
   (tmp_path / 'text').write_text('who ran ran who\n')
