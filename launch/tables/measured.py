@@ -40,7 +40,8 @@ class Measurement(NamedTuple):
       initialised parameters.
     data: names in DATA of what the command reads, in the order of their words in capitals, with spaces between;
       'embedded', 'generated', or the files that make the text.
-    data_hash: hash of the prepared data that the metric was measured on, as in results.json; '' of unprepared files.
+    data_hash: hash of the prepared data that the metric was measured on, as in results.json; several, with spaces
+      between, where files of other names or compression give the same tokens; '' of unprepared files.
     commit: of the code.
     hours: of training and evaluation, all seeds; '~0.4' if the time was not recorded, by updates and similar runs.
     hardware: device.

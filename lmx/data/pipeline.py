@@ -71,7 +71,8 @@ class Config(corpora.Config):
     prefetch: number of prefetched batches; 0 builds them on demand.
     workers: number of threads that build them, in each process.
     processes: number of worker processes that build them; 0 builds them in the threads of the training process. The
-      batches are the same. Python code holds the lock of its process, so more threads do not speed it up.
+      batches are the same. Python code holds the lock of its process, so more threads do not speed it up. At most 4 for
+      each core.
     row_parts: in training, row b of every batch reads only the examples of the b-th of batch_size equal parts of the
       split, in a random order. A host then reads only its rows' part of the tokens; any number of hosts gets the same
       batches. False: any row may read any example.

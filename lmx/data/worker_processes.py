@@ -20,9 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from lmx import storage
+from lmx import host, storage
+from lmx.errors import InputError
 
 _LOCK, _CACHE = type(threading.Lock()), functools._lru_cache_wrapper
+MOST = 4
 _PAGE = 4096  # bytes; smaller arrays are sent with their content
 
 
@@ -77,7 +79,16 @@ def _map(path: str, dtype: str, shape: tuple[int, ...], offset: int) -> np.memma
 
 
 def prefetch(dataset: Any, processes: int, ahead: int) -> Any:
-  """Return a dataset of Grain whose elements are built by processes, each `ahead` elements ahead, in the same order."""
+  """Return a dataset of Grain whose elements are built by processes, each `ahead` elements ahead, in the same order.
+
+  Raises:
+    InputError: more than `MOST` processes per core of this host.
+  """
+  if processes > MOST * host.cores():
+    raise InputError(
+      f'data.processes: got {processes:,}; expected at most {MOST * host.cores()}, {MOST} for each core of this host: '
+      'each process is a Python interpreter of about 100 MB'
+    )
   import grain
   from absl import flags
 

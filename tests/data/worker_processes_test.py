@@ -64,6 +64,13 @@ class Fails:
     return {'process_B': np.full(4, os.getpid())[rows]}
 
 
+def test_more_processes_than_the_cores_can_run_are_refused(monkeypatch):
+  monkeypatch.setattr(host, 'cores', lambda: 2)
+  batches = pipeline_test.make('windows')
+  with pytest.raises(InputError, match='data.processes: got 9; expected at most 8, 4 for each core'):
+    pipeline.prefetch(batches, 2, 9, slice(1, 5), buffer=4, workers=1, processes=9)
+
+
 def test_processes_build_the_batches_in_order():
   batches = pipeline_test.make('windows')
   with pipeline.prefetch(batches, 2, 9, slice(1, 5), buffer=4, workers=1, processes=2) as stream:
