@@ -303,7 +303,7 @@ def hash_problems(one: measured.Measurement, lines: trainings.Lines) -> Iterator
   key = _preparation(one, lines)
   same = by_preparation.get(key, {}) if key else {}
   ours = _digits(one)
-  others = {digits: ids for digits, ids in same.items() if digits != ours}
+  others = {digits: ids for digits, ids in same.items() if not {*digits.split()} & {*ours.split()}}
   most = max(others, key=lambda digits: len(others[digits]), default='')
   if most and len(others[most]) >= len(same.get(ours, ())):
     yield f'data_hash: got {one.data_hash}; expected {most} as of {others[most][0]}, with the same data and preparation'
