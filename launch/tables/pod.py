@@ -12,7 +12,7 @@ import functools
 import pathlib
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.tables import DATA, Run
@@ -27,8 +27,9 @@ from lmx.redaction import redact
 
 RECORD = plans.ROOT / 'benchmarks/slices.csv'
 COPY = '--exclude=(cache|.*/checkpoints)/.*'  # a table needs metrics, neither tokens nor parameters
-_OF_MACHINE = ('model.dtype', 'model.remat', 'model.scan')  # settings that `pod` changes
-_OF_STEP = ('data.batch_size', 'data.length', 'data.batching.name')
+_OF_MACHINE = ('parallel.', 'model.dtype', 'model.remat', 'model.scan')  # settings that `pod` changes
+_OF_STEP = ('data.batch_size', 'data.length', 'data.batching.name', 'optim.accumulate', 'optim.optimizer')
+_SECTIONS_OF_STEP = ('model.', 'objective.')
 
 
 class Step(NamedTuple):
@@ -63,23 +64,48 @@ def record() -> tuple[Step, ...]:
     )
 
 
-def steps(run: Run, topology: str = '') -> list[Step]:
-  """Return the compiled steps of a run's model and batch; with `topology` only those of that slice."""
-  own = _step(run.config)
-  return [one for one in record() if topology in ('', one.topology) and _step(f'experiments/{one.config}') == own]
+def steps(run: Run, topology: str = '') -> list[tuple[Step, list[str]]]:
+  """Return the compiled steps of a run's sizes, each with the other settings that differ; `topology`: only that slice.
+
+  Sizes are all settings of `_OF_STEP`, and those of the model that are neither True, False nor a float. A run with
+  settings of its own that `pod` changes has none.
+  """
+  if any(text.partition('=')[0].startswith(_OF_MACHINE) for text in run.settings):
+    return []
+  own, is_pod = _of_step(plans.configs(run, plans.Plan())['']), _has_pod(run.config)
+  found = []
+  for one in record():
+    there = _step(one.config, is_pod)
+    unlike = sorted(key for key in {*own, *there} if own.get(key) != there.get(key))
+    if topology in ('', one.topology) and not any(_is_size(key, (own.get(key), there.get(key))) for key in unlike):
+      found.append((one, unlike))
+  return found
+
+
+def _is_size(key: str, values: Iterable[Any]) -> bool:
+  if key.startswith('objective.'):
+    return False
+  return not key.startswith('model.') or not all(isinstance(value, (bool, float, type(None))) for value in values)
 
 
 @functools.cache
-def _step(config: str) -> Mapping[str, Any]:
-  """Return the settings of an experiment that determine its step, without the option `pod`."""
+def _step(config: str, is_pod: bool) -> Mapping[str, Any]:
+  """Return the settings that determine a recorded step, with the option `pod` or without it."""
   path, _, argument = config.partition(':')
-  names = [name for name in argument.split(',') if name != 'pod']
-  flat = plans.configs(Run('', f'{path}:{",".join(names)}'), plans.Plan())['']
+  names = [name for name in argument.split(',') if is_pod or name != 'pod']
+  return _of_step(plans.configs(Run('', f'experiments/{path}:{",".join(names)}'), plans.Plan())[''])
+
+
+def _of_step(flat: Mapping[str, Any]) -> Mapping[str, Any]:
   return {
     key: value
     for key, value in flat.items()
-    if key in _OF_STEP or (key.startswith('model.') and key not in _OF_MACHINE)
+    if key in _OF_STEP or (key.startswith(_SECTIONS_OF_STEP) and not key.startswith(_OF_MACHINE))
   }
+
+
+def _has_pod(config: str) -> bool:
+  return 'pod' in config.partition(':')[2].split(',')
 
 
 def describe(
@@ -88,7 +114,7 @@ def describe(
   """Yield the lines of each training among the tasks `todo` of the table `name`."""
   machine, before = _machine(args), ''
   for task in todo:
-    run = runs[task.key[0]]
+    run = _as_run(runs[task.key[0]], plan)
     yield task.title
     trains = run.config and run.kind == 'train'
     if trains and run.name != before:  # the first seed
@@ -107,6 +133,14 @@ def describe(
   words = ['python', '-m', 'launch.tables', name, *(f'--{option}={value}' for option, value in given.items() if value)]
   words += [f'--config.{text}' for text in plan.settings if not plans.is_free(text)]  # else the runs are not counted
   yield f'  table     {redact(shlex.join([*words, "--collect"]))}'
+
+
+def _as_run(run: Run, plan: plans.Plan) -> Run:
+  """Return a run with the options and settings of the command line, whose hours are then not those of the table."""
+  if not run.config:
+    return run
+  given = run._replace(config=plans.argument(run, plan), settings=(*run.settings, *plan.settings))
+  return given._replace(gpu_hours=0.0) if plan.changed else given
 
 
 def copy_of(name: str) -> pathlib.Path:
@@ -143,7 +177,7 @@ def _lines(
 def _accelerator(run: Run, where: str) -> str:
   """Return the launcher's name of a slice on which a step of the run is recorded, '' if it rents none."""
   names = accelerators.names('tpu') if where in accelerators.WHERE else []
-  for one in steps(run) if run.config else ():
+  for one, _ in steps(run) if run.config else ():
     chip = CHIPS[one.topology.rpartition('-')[0]]
     name = f'{chip.google}-{one.chips * chip.counted}'
     if name in names and getattr(accelerators.GENERATIONS[chip.google], accelerators.WHERE[where][1]):
@@ -186,13 +220,14 @@ def _compiled(
   if not found:
     yield 'compiled', _not_recorded(words, topology, machine)
   found = found or steps(run)  # on other slices
-  for one in found:
+  for one, unlike in found:
     text = f'{one.config} on {one.topology}: {one.gib:g} GiB a chip, {one.seconds:.4f} s an update (compiled at '
-    yield 'compiled', f'{text}{one.commit}, not run)'
+    others = f', with another value of {" and ".join(unlike)}' if unlike else ''
+    yield 'compiled', f'{text}{one.commit}, not run{others})'
     if updates:
       chip_hours = updates * one.seconds * one.chips / 3600
       yield 'chips', f'{chip_hours:,.0f} chip-hours of {one.topology.partition("-")[0]} for {updates:,} such updates'
-  if found and ',pod' not in run.config and not any(word.endswith(',pod') for word in words):
+  if found and not _has_pod(run.config):
     yield 'note', '--options=pod trains with these settings; without it the step is that of the table'
 
 

@@ -141,6 +141,31 @@ def test_slice_without_a_recorded_step_also_shows_the_recorded_one(bucket, capsy
   assert re.match(r'[\d,]+ chip-hours of v5e for 600,000', dict(reversed(lines))['chips'])
 
 
+@pytest.mark.parametrize('change', ['model.N=24', 'data.batch_size=64', 'parallel.fsdp=8', 'model.remat=full'])
+def test_step_of_other_settings_is_not_that_of_the_record(change, bucket, capsys):
+  words = ['gpt2_webtext', '--rows=*repro_124m*', '--where=gke', '--runs=gs://B/runs', '--dry_run']
+  assert main([*words, f'--config.{change}']) == 0
+  found = dict(reversed(lines_of(capsys.readouterr().out, 'gpt2/webtext_124m seed 0')))
+  assert found['compiled'].startswith('not recorded; ') and f'--config.{change}' in found['compiled']
+  assert 'chips' not in found
+
+
+def test_step_of_another_depth_in_a_table_is_not_that_of_the_record(bucket, capsys):
+  words = ['bert_ablation', '--rows=*l3_h768_a12/mlm_ppl', '--where=gke', '--runs=gs://B/runs', '--dry_run']
+  assert main(words) == 0
+  text = capsys.readouterr().out
+  assert '--config.model.N=3' in text and 'chip-hours' not in text
+
+
+def test_chip_hours_are_of_the_updates_of_the_command_line(bucket, capsys):
+  words = ['gpt2_webtext', '--rows=*repro_124m*', '--where=gke', '--runs=gs://B/runs', '--dry_run']
+  assert main([*words, '--config.train.steps=60_000']) == 0
+  lines = lines_of(capsys.readouterr().out, 'gpt2/webtext_124m seed 0')
+  assert next(text for title, text in lines if title == 'chips') == '84 chip-hours of v5e for 60,000 such updates'
+  assert all('with another value of model.bias' in text for title, text in lines if title == 'compiled')
+  assert 'estimate' not in dict(lines) or dict(lines)['estimate'] != '180 hours of one H100 (launch/tables/hours.py)'
+
+
 def test_runs_of_a_bucket_are_collected_from_a_copy(bucket, capsys):
   assert main(['gpt2_webtext', '--runs=gs://B/runs', '--collect']) == 2
   assert '--runs: got gs://B/runs with --collect; expected a local folder; copy it' in capsys.readouterr().err
