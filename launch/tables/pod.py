@@ -127,9 +127,11 @@ def describe(
       yield f'  {title:9} {redact(shlex.join(["python", *words[1:]]))}'
     before = run.name
   yield f'collect {name}'
+  collected = ','.join(map(str, plan.runs))
   if storage.is_remote(plan.runs[0]):
-    yield f'  copy      gcloud storage rsync --recursive {shlex.quote(COPY)} {plan.runs[0]} {copy_of(name)}'
-  given = {'rows': args.rows, 'options': plan.options, 'seeds': plan.seeds, 'runs': copy_of(name)}
+    collected = str(copy_of(name))
+    yield f'  copy      gcloud storage rsync --recursive {shlex.quote(COPY)} {plan.runs[0]} {collected}'
+  given = {'rows': args.rows, 'options': plan.options, 'seeds': plan.seeds, 'runs': collected}
   words = ['python', '-m', 'launch.tables', name, *(f'--{option}={value}' for option, value in given.items() if value)]
   words += [f'--config.{text}' for text in plan.settings if not plans.is_free(text)]  # else the runs are not counted
   yield f'  table     {redact(shlex.join([*words, "--collect"]))}'

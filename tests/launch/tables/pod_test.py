@@ -131,6 +131,17 @@ def test_printed_collection_counts_the_runs_of_the_printed_trainings(bucket, tmp
   assert pattern.match('cache/tokens/a/train.tokens') and pattern.match('gpt2/webtext_124m/seed0/checkpoints/step_1/x')
 
 
+@pytest.mark.parametrize('runs', ['runs/tables,runs', '/shared/runs'])
+def test_runs_of_a_disk_are_collected_where_they_are(runs, capsys):
+  more = [f'--runs={runs}'] * (runs != options.RUNS)
+  assert main(['gpt2_webtext', '--rows=*repro_124m*', '--where=slurm', '--dry_run', *more]) == 0
+  text = capsys.readouterr().out
+  assert f'--workdir={runs.partition(",")[0]}/gpt2/webtext_124m/seed0 ' in text
+  (line,) = lines_of(text, 'collect gpt2_webtext')
+  collect = f"python -m launch.tables gpt2_webtext '--rows=*repro_124m*' --runs={runs} --collect"
+  assert line == ('table', collect)
+
+
 def test_slice_without_a_recorded_step_also_shows_the_recorded_one(bucket, capsys):
   words = ['gpt2_webtext', '--rows=*repro_124m*', '--where=gke', GKE.format('v5litepod-16'), '--runs=gs://B/runs']
   assert main([*words, '--dry_run']) == 0
