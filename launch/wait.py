@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -23,6 +24,7 @@ from typing import Any, ClassVar, Protocol
 
 from launch import command, jobs
 from lmx import documents, records, storage
+from lmx.cli import outputs
 from lmx.console import Console
 from lmx.errors import InputError, explain, nearest
 
@@ -31,6 +33,7 @@ LAUNCHERS = ('slurm', 'gke', 'tpu_vm', 'gce')
 PROGRAMS = {'slurm': 'sbatch', 'gke': 'kubectl', 'tpu_vm': 'gcloud', 'gce': 'gcloud'}
 OWN_FILES = ('gke', 'tpu_vm', 'gce')  # launchers of machines that do not see this one's files
 PATIENCE = 900.0  # seconds without an answer from the cluster before the launcher gives up
+_WRITTEN = ('workdir', 'to', *outputs.OUTPUTS)  # options of lmx that name files and folders to write
 SUBMITTING = 60.0  # timeout in seconds of a submission whose launcher has ended
 
 
@@ -94,14 +97,37 @@ def check_path(field: str, value: str, where: str, kind: str = '') -> str:
   """Return a path that this machine and the machines of a launcher name alike, with `~` expanded.
 
   Raises:
-    InputError: see `storage.path`; or `~` is the home directory of another machine.
+    InputError: see `storage.path`; `~` is the home directory of another machine, or see `require_shared`.
   """
   if value.startswith('~') and where in OWN_FILES:
     raise InputError(
       f'{field}: got {value} with --where={where}; expected no ~, because the home directory there is another one; '
       'name a bucket, gs://BUCKET/PATH, or an absolute path'
     )
-  return storage.check_path(field, value, kind)
+  path = storage.check_path(field, value, kind)
+  require_shared(field, path, where)
+  return path
+
+
+def require_shared(field: str, value: str, where: str) -> None:
+  """Raise InputError for a path in the project of a launcher's machines: their copy of it is deleted with them.
+
+  An absolute path can be a disk that they mount, or come with their image.
+  """
+  if where in OWN_FILES and not (storage.is_remote(value) or value.startswith(storage.HUB) or os.path.isabs(value)):
+    raise InputError(
+      f'{field}: got {value}; expected gs://BUCKET/PATH, or an absolute path that machines of launch.{where} mount; '
+      'any other is in their own copy of the project or home directory, which is deleted with them'
+    )
+
+
+def check_outputs(words: Sequence[str], where: str) -> None:
+  """Raise InputError if the lmx command `words` writes files that are deleted with a launcher's machines."""
+  for word, following in itertools.zip_longest(words, words[1:], fillvalue=''):
+    option, equals, value = word.partition('=')
+    value = value if equals else following
+    if option.removeprefix('--') in _WRITTEN and option.startswith('--') and value not in ('', '-'):
+      require_shared(option, value, where)
 
 
 def keep_output(streams: Console, args: argparse.Namespace, log: pathlib.Path | None = None) -> None:

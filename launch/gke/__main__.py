@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from launch import command, compile_first
 from launch.gke.job import Job, start
 from launch.gke.wait import Waiter
-from launch.wait import keep_output, submit_and_wait
+from launch.wait import check_outputs, keep_output, submit_and_wait
 from lmx import ranges
 from lmx.console import Console
 
@@ -43,6 +43,7 @@ def _main(argv: Sequence[str] | None, streams: Console) -> int:
   own, words = command.split(argv)
   args = parser().parse_args(own)
   command.require_command(words)
+  check_outputs(words, 'gke')
   job = Job(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Job)})
   run = command.parse_run(args, words, job.machine)
   keep_output(streams, args)

@@ -11,7 +11,7 @@ from typing import Any
 from launch import accelerators, command, compile_first
 from launch.remote.job import Launch, find_commit
 from launch.remote.wait import wait
-from launch.wait import keep_output
+from launch.wait import check_outputs, keep_output
 from lmx import ranges, storage
 from lmx.console import Console
 from lmx.errors import InputError
@@ -38,6 +38,7 @@ def main(kind: Any, parser: argparse.ArgumentParser, argv: Sequence[str] | None,
   args = parser.parse_args(own)
   if not args.delete:
     command.require_command(words)
+  check_outputs(words, kind.launcher)
   if args.logs:
     args.logs = storage.check_path('--logs', args.logs, storage.FOLDER)
     if '://' in args.logs:

@@ -149,6 +149,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
   args.workdir = storage.check_path('--workdir', args.workdir, storage.FOLDER)
   if args.runs:
     args.runs = wait.check_path('--runs', args.runs, args.where, storage.FOLDER)
+  elif args.where in wait.OWN_FILES and not os.path.isabs(args.workdir):
+    raise InputError(
+      f'--runs: got none with --where={args.where}, whose machines keep no files; give --runs=gs://BUCKET/runs'
+    )
   return args
 
 

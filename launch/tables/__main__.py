@@ -152,6 +152,9 @@ def _reproduce(args: argparse.Namespace, plan: plans.Plan) -> int:
       plans.configs(run, plan)  # refuses options that an experiment does not have
   if args.where != 'local' and not (args.dry_run or args.collect):
     options.check_launch(args)
+  if local := options.local_paths(args, plan):
+    paths = ' '.join(local)
+    _say(f'launch.tables: machines of launch.{args.where} need these paths, mounted or in their image: {paths}')
   is_shown = args.dry_run and options.lacks_runs(args)  # of runs in a bucket without a name
   results = [] if is_shown else collection.collect(table, rows, plan)
   wrong = {name for one in results if one.state == collection.WRONG for name in one.row.runs}

@@ -102,6 +102,15 @@ def lacks_runs(args: argparse.Namespace) -> bool:
   return args.where in wait.OWN_FILES and args.runs == RUNS and not args.collect
 
 
+def local_paths(args: argparse.Namespace, plan: plans.Plan) -> list[str]:
+  """Return the options with local paths that the launcher's machines must have too, such as '--data=ptb=/text'."""
+  if args.where not in wait.OWN_FILES or args.collect:
+    return []
+  given = {f'--runs={plan.runs[0]}': str(plan.runs[0])}
+  given |= {f'--data={name}={path}': path for name, path in plan.data.items()}
+  return [text for text, path in given.items() if not (storage.is_remote(path) or path.startswith(storage.HUB))]
+
+
 def check_rehearsal(args: argparse.Namespace, settings: Sequence[str]) -> None:
   """Raise InputError for options that a rehearsal does not support."""
   given = {name: getattr(args, name) for name in ('collect', 'record', 'options', 'data', 'seeds', 'output')}
@@ -127,7 +136,7 @@ def plan(args: argparse.Namespace, settings: Sequence[str]) -> plans.Plan:
   for text in args.data:
     name, equals, path = text.partition('=')
     if not equals:
-      text = storage.check_path('--data', text, storage.FOLDER)
+      text = wait.check_path('--data', text, args.where, storage.FOLDER)
       if not pathlib.Path(text).is_dir():
         raise InputError(f'--data={text}: the directory does not exist')
       data |= {key: str(pathlib.Path(text, key)) for key in DATA if pathlib.Path(text, key).exists()}
@@ -138,13 +147,16 @@ def plan(args: argparse.Namespace, settings: Sequence[str]) -> plans.Plan:
     else:
       is_there = args.where in wait.OWN_FILES  # machine where `~` is another home directory
       data[name] = path if is_there else storage.check_path(f'--data={name}', path, hub=True)
+      if not path.startswith('~'):
+        wait.require_shared(f'--data={name}', path, args.where)
   if args.seeds is None:
     raise InputError('--seeds: expected a number of seeds; the tables of the decks are shown by --decks')
   if args.dry_run and lacks_runs(args):
     roots: tuple[pathlib.Path, ...] = (plans.unchecked_path(SHOWN_RUNS),)
   else:
+    where = 'local' if args.collect or args.runs == RUNS else args.where
     roots = tuple(
-      plans.path('--runs', wait.check_path('--runs', text, args.where, storage.FOLDER)) for text in args.runs.split(',')
+      plans.path('--runs', wait.check_path('--runs', text, where, storage.FOLDER)) for text in args.runs.split(',')
     )
   if args.collect and storage.is_remote(roots[0]):
     raise InputError(

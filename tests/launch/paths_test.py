@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 
 import pytest
 
@@ -61,6 +62,36 @@ def test_option_rejects_invalid_paths(launcher, option, words, wrong, tmp_path, 
     message = capsys.readouterr().err
     assert f'{option}: ' in message and message.count('\n') == 1, (title, message)
   assert bad_paths.is_untouched(tmp_path)
+
+
+OWN_FILES = {  # options of launchers whose machines do not see this one's files
+  gke: ('--name=a', '--image=i', '--accelerator=v6e-4'),
+  gce: ('--name=a', '--zone=us-central1-a', '--project=p', '--accelerator=v6e-4'),
+  tpu_vm: ('--name=a', '--zone=z', '--accelerator=v6e-4'),
+}
+
+
+@pytest.mark.parametrize('launcher', OWN_FILES)
+def test_outputs_that_end_with_the_machines_are_refused(launcher, monkeypatch, capsys):
+  monkeypatch.setenv('PATH', '/nowhere')
+  for words in (
+    ['train', '--workdir=runs/x'],
+    ['train', '--config=a.py', '--workdir', 'runs/x'],
+    ['train', '--workdir=~/x'],
+    ['evaluate', '--workdir=gs://b/x', '--output=x.json'],
+  ):
+    option, value = re.search(r'(--workdir|--output)[ =]([^g]\S*)', ' '.join(words)).groups()
+    for own in (OWN_FILES[launcher], (*OWN_FILES[launcher], '--dry_run')):
+      assert launcher.main([*own, '--', *words]) == 2
+      message = capsys.readouterr()
+      assert f'{option}: got {value}; expected gs://BUCKET/PATH' in message.err and not message.out, words
+
+
+def test_outputs_that_outlive_the_machines_are_accepted(monkeypatch, capsys):
+  monkeypatch.setenv('PATH', '/nowhere')
+  for word in ('--workdir=gs://b/x', '--workdir=/data/x', '--output=-', '--config.data.manual_dir=text'):
+    assert gke.main([*OWN_FILES[gke], '--dry_run', '--', 'train', word]) == 0
+    assert word in capsys.readouterr().out
 
 
 def test_device_is_rejected_as_a_record():

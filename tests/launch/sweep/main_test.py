@@ -53,6 +53,8 @@ def test_tilde_is_the_home_directory_of_this_machine(tmp_path, monkeypatch):
     (['--workdir=a\0b'], '--workdir: got a zero byte'),
     (['--workdir=gs://bucket/x'], '--workdir: got gs://bucket/x; expected a folder on a disk'),
     (['--workdir=x', '--where=gke', '--runs=~/runs'], '--runs: got ~/runs with --where=gke; expected no ~'),
+    (['--workdir=x', '--where=gke', '--runs=runs'], '--runs: got runs; expected gs://BUCKET/PATH'),
+    (['--workdir=x', '--where=gke'], '--runs: got none with --where=gke, whose machines keep no files'),
     (['--workdir=x', '--runs=s3://b/x'], '--runs: got s3://b/x; expected a local path or gs://BUCKET/PATH'),
     (['--workdir=x', '--config=/'], '--config: got /, a folder; expected a file'),
   ],

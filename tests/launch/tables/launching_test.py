@@ -94,6 +94,15 @@ def test_jobs_without_their_options_are_refused(more, message, monkeypatch, caps
   assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize('where,noted', [('gke', ['--runs=/data/runs', '--data=webtext=/text']), ('slurm', [])])
+def test_local_paths_that_machines_need_are_noted(where, noted, capsys):
+  words = [*ROWS[:2], f'--where={where}', '--runs=/data/runs', '--data=webtext=/text', '--dry_run']
+  assert main(words) == 0
+  said = capsys.readouterr()
+  assert '--workdir=/data/runs/' in said.out
+  assert [word for word in said.err.split() if word.startswith('--')] == noted
+
+
 def test_table_of_a_bucket_is_rendered_here(bucket, tmp_path, monkeypatch, capsys):
   class Ended:
     returncode = 0

@@ -24,6 +24,10 @@ from tests.launch.tables.runs import put, rows_of
     (['rnn_lm_ptb', '--options=epoch=6'], 'no option'),
     (['--seeds'], 'the tables of the decks are shown by --decks'),
     (['rnn_lm_ptb', '--runs=~/x', '--where=gke'], '--runs: got ~/x with --where=gke; expected no ~'),
+    (['rnn_lm_ptb', '--runs=runs/x', '--where=gke'], '--runs: got runs/x; expected gs://BUCKET/PATH'),
+    (['rnn_lm_ptb', '--runs=runs/x', '--where=gce', '--dry_run'], '--runs: got runs/x; expected gs://BUCKET/PATH'),
+    (['rnn_lm_ptb', '--data=ptb=text', '--where=tpu_vm', '--dry_run'], '--data=ptb: got text; expected gs://BUCKET'),
+    (['rnn_lm_ptb', '--data=docs', '--where=gke', '--dry_run'], '--data: got docs; expected gs://BUCKET/PATH'),
     (['rnn_lm_ptb', '--runs=foo://x'], '--runs: got foo://x; expected a local path'),
     (['rnn_lm_ptb', '--data=ptb=~no_such_user/x'], '--data=ptb: got ~no_such_user/x; expected a user'),
     (['rnn_lm_ptb', '--data=/dev/null'], '--data: got /dev/null, a file; expected a folder'),
@@ -56,7 +60,7 @@ def test_dry_run_prints_the_commands_in_order(tmp_path, program, capsys):
 
 def test_tilde_is_expanded_where_the_path_is_read(tmp_path, program, monkeypatch, capsys):
   monkeypatch.setenv('HOME', str(tmp_path))
-  words = ['awd_lstm_words', '--runs=R', '--rows=awd_lstm/ptb/finetuned/test', '--dry_run', '--data=ptb=~/ptb']
+  words = ['awd_lstm_words', '--runs=/R', '--rows=awd_lstm/ptb/finetuned/test', '--dry_run', '--data=ptb=~/ptb']
   for where, path in (('local', f'{tmp_path}/ptb'), ('tpu_vm', '~/ptb')):
     assert main([*words, f'--where={where}']) == 0 and not program()
     assert f'--config.data.manual_dir={path}' in capsys.readouterr().out
