@@ -79,7 +79,10 @@ class Machine:
       raise InputError(f'--name: got "{self.name}"; expected up to 47 small letters, digits and -, a letter first')
     if not re.fullmatch(r'[a-z]+-[a-z0-9]+-[a-z0-9]+', self.zone):
       raise InputError(f'--zone: got "{self.zone}"; expected a zone of Google, such as us-central1-c')
-    if seconds('--flex_start', self.flex_start) > _LONGEST:
+    rented = seconds('--flex_start', self.flex_start)
+    if self.flex_start and not rented:
+      raise InputError(f'--flex_start: got "{self.flex_start}"; expected more than 0 seconds, such as 7d')
+    if rented > _LONGEST:
       raise InputError(f'--flex_start: got "{self.flex_start}"; expected at most 7d, after which the machines end')
     models = [f'--{name}' for name in ('spot', 'flex_start', 'reservation') if getattr(self, name)]
     if len(models) > 1:

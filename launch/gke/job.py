@@ -71,6 +71,8 @@ class Job:
       raise InputError('--slices is for TPUs; with GPUs give --nodes')
     if self.nodes > 1 and self.machine.kind == 'tpu':
       raise InputError(f'--nodes is for GPUs; {self.accelerator} has {self.machine.hosts} machines, times --slices')
+    if self.networks and self.machine.kind == 'tpu':
+      raise InputError(f'--networks: got {self.networks} with {self.accelerator}; expected GPUs; omit it')
     _ = self.network
 
   @property
@@ -219,8 +221,8 @@ def xpk_command(job: Job, run: command.Run, cluster: str) -> list[str]:
   """
   if run.secrets:
     raise InputError('xpk takes secrets only with their values, on its command line or in a file; use kubectl')
-  for name in ('priority', 'namespace', 'service_account', 'spot'):
-    if getattr(job, name):
+  for name in ('priority', 'namespace', 'service_account', 'spot', 'networks'):
+    if getattr(job, name) not in ('', False, 'none'):
       raise InputError(f'--{name} is not passed on to xpk; omit it, or use kubectl')
   if not cluster:
     raise InputError('--through=xpk needs --cluster')
@@ -249,7 +251,7 @@ def create(job: Job, run: command.Run, through: str, cluster: str, runner: comma
   """Create the JobSet, in place of an ended one of its name; in a dry run print it.
 
   Raises:
-    InputError: a JobSet of its name has not ended.
+    InputError: a JobSet of its name has not ended, or an option has no effect.
     command.Failed: the cluster refuses it.
   """
   if through == 'xpk':
@@ -257,6 +259,8 @@ def create(job: Job, run: command.Run, through: str, cluster: str, runner: comma
     if code:
       raise command.Failed(['xpk'], code, 'see its output')
     return
+  if cluster:
+    raise InputError('--cluster is for --through=xpk; kubectl uses the current cluster; omit it')
   text = manifest_yaml(job, run)
   if run.dry_run:
     print(text, end='')

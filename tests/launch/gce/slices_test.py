@@ -105,6 +105,8 @@ def test_dry_run(name, capsys, monkeypatch):
     (['--accelerator=v6e-8', '--spot', '--flex_start=1d'], '--spot and --flex_start: got 2 ways'),
     (['--accelerator=v6e-8', '--flex_start=week'], '--flex_start: got "week"'),
     (['--accelerator=v6e-8', '--flex_start=1h١d'], '--flex_start: got "1h١d"; expected a duration'),
+    (['--accelerator=v6e-8', '--flex_start=0s'], '--flex_start: got "0s"; expected more than 0 seconds'),
+    (['--accelerator=v6e-8', '--flex_start=0h0m'], '--flex_start: got "0h0m"; expected more than 0 seconds'),
     (['--accelerator=v6e-8', '--flex_start=8d'], '--flex_start: got "8d"; expected at most 7d'),
     (['--accelerator=v6e-8', '--flex_start=24h1s6d'], '--flex_start: got "24h1s6d"; expected at most 7d'),
     (['--accelerator=v6e-8', '--zone=us'], '--zone: got "us"'),
