@@ -49,7 +49,7 @@ def _choose(folders: Sequence[Any], updates: str) -> Any:
     return folders[-1]
   names = {'_'.join(str(int(part)) for part in folder.name.split('_')[1:]): folder for folder in folders}
   if updates not in names:
-    raise InputError(f'--updates: got {updates}; expected one of {", ".join(names)}')
+    raise InputError(f'--updates: got {updates}; expected {" or ".join(names)}')
   return names[updates]
 
 

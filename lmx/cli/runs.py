@@ -236,7 +236,7 @@ def _lines(rows: list[dict[str, Any]], with_time: bool = False) -> Iterator[str]
     time = datetime.datetime.fromtimestamp(row['changed'])
     changed = time.strftime('%Y-%m-%d %H:%M') if row['changed'] else ''
     goodput = f'{row["time"]["goodput"]:.1%}' if row['time'] else ''
-    name = row['metric'] or ''
+    name = row['metric'] if value else ''
     cells.append((row['run'], row['model'] or '', row['state'], step, best, name, value, goodput, changed))
   widths = [max(len(line[i]) for line in cells) for i in range(len(HEAD))]
   for line in cells:

@@ -234,7 +234,8 @@ def load(folder: Any, host: int | None = None) -> Profile:
   names = [path.name.removesuffix(_TRACE) for path in traces]
   name = f'host-{host:03d}' if host is not None else next(iter(names), '')
   if name not in names:
-    raise InputError(f'--host: got {host}; expected one of {", ".join(names) or "no host: there is no trace"}')
+    numbers = ' or '.join(one.removeprefix('host-').lstrip('0') or '0' for one in names)
+    raise InputError(f'--host: got {host}; expected {numbers or "no host: there is no trace"}')
   path = folder / f'{name}.json'
   record = records.read(path)
   for key, kind in (('first', int), ('last', int), ('seconds', float), ('device', str)):

@@ -98,9 +98,9 @@ def test_command_prints_and_writes_the_profile(workdir, tmp_path, capsys):
   found = json.loads(output.read_text())
   assert found['operations'][0]['name'] == lines[4].split()[-1]
   assert {row['layer'] for row in found['layers']} >= {'layer_00', 'layer_01', 'optimizer'}
-  for option in ('--updates=1_2', '--host=1'):
+  for option, expected in (('--updates=1_2', '3_5 or 6_7'), ('--host=3', '0')):
     assert cli.main(['profile', f'--workdir={workdir}', option]) == 2
-    assert option.partition('=')[0] in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith(f'{option.replace("=", ": got ")}; expected {expected}\n')
 
 
 def test_report_shows_the_profile_and_the_utilisation(workdir, tmp_path):
