@@ -42,7 +42,7 @@ from lmx.redaction import redact
 
 _INPUTS = {'images': 'images_BYXC', 'vectors': 'inputs_BTI'}  # of a model's READS: the array of a batch
 # Settings that may differ when a run is resumed: they never change what is computed.
-_FREE = (
+FREE = (
   'parallel',
   'checkpoint',
   'samples',
@@ -624,7 +624,7 @@ def _is_free(key: str, config: Mapping[str, Any]) -> bool:
   """Return True if a setting may change when a run is resumed."""
   if key == 'checkpoint.every_steps' and config['evaluation.which'] == 'average':
     return False  # it determines which checkpoints are averaged
-  return key in _FREE or key.split('.')[0] in _FREE
+  return key in FREE or key.split('.')[0] in FREE
 
 
 def _objective(model: Any, section: Mapping[str, Any]) -> dict[str, Any]:

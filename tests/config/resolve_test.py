@@ -4,12 +4,15 @@ import dataclasses
 import gzip
 import json
 import pathlib
+import re
 
 import jax
 import numpy as np
 import pytest
 
+from launch.tables import plan
 from lmx import storage
+from lmx.cli import results
 from lmx.config import resolve
 from lmx.data import corpus as corpora
 from lmx.data.tokenizers import characters
@@ -352,3 +355,11 @@ def test_epochs_that_the_updates_of_a_recipe_would_hide_are_refused():
     resolve.load(path, ['train.epochs=2'])
   assert resolve.load(path, ['train.epochs=2', 'train.steps=0']).train.epochs == 2
   assert resolve.load(path, ['train.epochs=0']).train.steps > 0
+
+
+def test_settings_that_may_change_on_resume_are_listed_and_divide_no_seeds(root):
+  page = re.search(r'These are (.*?`)\.\s', (root / 'docs/configuration.md').read_text(), re.DOTALL)[1]
+  assert sorted(re.findall(r'`([\w.]+)`', page)) == sorted(resolve.FREE)
+  for key in set(resolve.FREE) - {'evaluation'}:  # which changes the metrics
+    one = key if '.' in key else f'{key}.name'
+    assert plan.is_free(one) and one.startswith(results.FREE), key
