@@ -26,7 +26,6 @@ KEYS = {'group', 'paper', 'line', 'idea', 'equations', 'figure'}
 
 @pytest.fixture(scope='module')
 def pages():
-  pytest.importorskip('latex2mathml', reason='needs the extra "docs"')
   return pages_test.hook('model_pages')
 
 

@@ -85,6 +85,8 @@ def test_pages_count_nothing_that_a_new_part_changes():
 @functools.cache
 def hook(name: str):
   """A module of docs/hooks, which imports others from its folder."""
+  if name in ('generated', 'model_pages', 'notebooks'):
+    pytest.importorskip('latex2mathml', reason='needs the extra "docs"')
   sys.path.insert(0, str(DOCS / 'hooks'))
   try:
     return importlib.import_module(name)
@@ -179,7 +181,6 @@ def test_programs_of_the_pages_parse(bucket):
 
 
 def test_notebook_becomes_a_page():
-  pytest.importorskip('latex2mathml', reason='needs the extra "docs"')
   source = {'cells': [
     {'cell_type': 'markdown', 'source': ['# Title\n', 'With $x_i$.']},
     {'cell_type': 'code', 'source': ['print(1)'], 'outputs': [

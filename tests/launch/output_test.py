@@ -27,7 +27,7 @@ SHORT = {
   'local': (local.main, ['--dry_run', *TRAIN]),
   'preflight': (preflight.main, ['--dry_run', *TRAIN]),
   'slurm': (slurm.main, ['--dry_run', *TRAIN]),
-  'gke': (gke.main, ['--dry_run', '--name=a', '--image=i', '--accelerator=v6e-4', *TRAIN]),
+  'gke': (gke.main, ['--dry_run', '--name=a', '--image=i', '--accelerator=v6e-4', *TRAIN[:-1], '--workdir=/gone']),
   'tpu_vm': (tpu_vm.main, ['--dry_run', '--name=a', '--zone=z', '--accelerator=v6e-4', '--delete']),
   'gce': (
     gce.main,
