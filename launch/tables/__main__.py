@@ -248,18 +248,18 @@ def render(
   name: str, table: Table, results: list[collection.RowResult], plan: plans.Plan, folder: pathlib.Path
 ) -> None:
   """Write NAME.md, NAME.html and, if there is something to draw, pictures into `folder`; print the table."""
-  texts = report.documents(name, table, results, plan)
-  drawn, by_phenomenon = report.has_picture(table, results), phenomena.groups(table, results)
+  drawn, groups = report.has_picture(table, results), phenomena.groups(table, results)
+  texts = report.documents(name, table, results, plan, groups)
   with writing(f'--output={folder}'):
     folder.mkdir(parents=True, exist_ok=True)
     for end, text in texts.items():
       (folder / f'{name}.{end}').write_text(text, encoding='utf-8')
     if drawn:
       report.draw(folder / f'{name}.png', table, results)
-    if by_phenomenon:
-      phenomena.draw(folder / f'{name}{phenomena.SUFFIX}', table, by_phenomenon)
+    if table.matrix and groups:
+      phenomena.draw(folder / f'{name}{phenomena.SUFFIX}', table.matrix, groups)
   print(texts['md'].partition(report.MEASURED_HOW)[0].rstrip())
-  pictures = [', .png'] * drawn + [f', {phenomena.SUFFIX}'] * bool(by_phenomenon)
+  pictures = [', .png'] * drawn + [f', {phenomena.SUFFIX}'] * bool(groups)
   print(f'\n{folder / name}.md, .html{"".join(pictures)}')
 
 

@@ -7,7 +7,6 @@ columns are named 'phenomenon/paradigm'.
 from __future__ import annotations
 
 import csv
-import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -67,26 +66,25 @@ def of_matrix(matrix: Matrix, known: Mapping[str, Accuracies]) -> dict[str, dict
   return found
 
 
-def recorded(file: pathlib.Path | None = None) -> dict[str, Accuracies]:
+def recorded() -> dict[str, Accuracies]:
   """Return the recorded accuracies by id.
 
   Raises:
     InputError: a line has other columns, or an accuracy is no number.
   """
-  file = file or FILE
-  if not file.exists():
+  if not FILE.exists():
     return {}
   lines: dict[str, list[tuple[str, tuple[float, ...]]]] = {}
-  with file.open(newline='', encoding='utf-8') as opened:
+  with FILE.open(newline='', encoding='utf-8') as opened:
     reader = csv.reader(opened)
     head = next(reader, [])
     for cells in reader:
       try:
         (key, seed), values = cells[:2], tuple(map(float, cells[2:]))
       except ValueError as error:
-        raise InputError(f'{file}, line {reader.line_num}: {error}; expected an id, a seed and numbers') from None
+        raise InputError(f'{FILE}, line {reader.line_num}: {error}; expected an id, a seed and numbers') from None
       if len(cells) != len(head):
-        raise InputError(f'{file}, line {reader.line_num}: got {len(cells)} cells; expected {len(head)}')
+        raise InputError(f'{FILE}, line {reader.line_num}: got {len(cells)} cells; expected {len(head)}')
       lines.setdefault(key, []).append((seed, values))
   names = tuple(head[2:])
   return {
@@ -101,9 +99,9 @@ def record(new: Mapping[str, Accuracies]) -> None:
   Raises:
     InputError: they are of other paradigms than the file's.
   """
-  known = recorded() | dict(new)
   if not new:
     return
+  known = recorded() | dict(new)
   names = next(iter(known.values())).paradigms
   if other := next((key for key, one in known.items() if one.paradigms != names), ''):
     raise InputError(

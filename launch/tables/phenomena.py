@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from experiments.tables import Table
+from experiments.tables import Matrix, Table
 from launch.tables import collection, paradigms
 
 SUFFIX = '_phenomena.png'
@@ -16,8 +16,9 @@ _YEAR = 'Year'  # title of the column with the years of the systems
 
 def groups(table: Table, results: Sequence[collection.RowResult]) -> dict[str, dict[str, paradigms.Accuracies]]:
   """Return the accuracies of a table's matrix by group and system: of runs, else recorded."""
-  known = paradigms.recorded() | paradigms.of_results(results)
-  return paradigms.of_matrix(table.matrix, known) if table.matrix else {}
+  if not table.matrix:
+    return {}
+  return paradigms.of_matrix(table.matrix, paradigms.recorded() | paradigms.of_results(results))
 
 
 def by_phenomenon(one: paradigms.Accuracies) -> dict[str, float]:
@@ -28,12 +29,12 @@ def by_phenomenon(one: paradigms.Accuracies) -> dict[str, float]:
   return {name: float(np.mean(np.asarray(one.values)[:, some])) for name, some in columns.items()}
 
 
-def draw(file: pathlib.Path, table: Table, found: Mapping[str, Mapping[str, paradigms.Accuracies]]) -> None:
+def draw(file: pathlib.Path, matrix: Matrix, found: Mapping[str, Mapping[str, paradigms.Accuracies]]) -> None:
   """Draw a panel for each group: phenomena by systems in the order of the matrix, 50 percent white."""
   from matplotlib.figure import Figure
 
-  column = [title for title, _ in table.matrix.columns].index(_YEAR) if table.matrix else 0
-  years = {row.cells[0]: row.cells[column] for row in table.matrix.rows} if table.matrix else {}
+  column = [title for title, _ in matrix.columns].index(_YEAR)
+  years = {row.cells[0]: row.cells[column] for row in matrix.rows}
   widest = max(map(len, found.values()))
   names = list(dict.fromkeys(name for each in found.values() for one in each.values() for name in by_phenomenon(one)))
   size = (3 + 0.7 * widest, 1 + len(found) * (1.2 + 0.3 * len(names)))
@@ -46,7 +47,7 @@ def draw(file: pathlib.Path, table: Table, found: Mapping[str, Mapping[str, para
     for y, x in np.argwhere(~np.isnan(values)):
       dark = abs(values[y, x] - 50) > 35
       axes.text(x, y, f'{values[y, x]:.0f}', ha='center', va='center', fontsize=8, color='white' if dark else 'black')
-    labels = [f'{name}\n{years.get(name, "")}'.strip() for name in systems]
+    labels = [f'{name}\n{years[name]}'.strip() for name in systems]
     axes.set_xticks(range(len(labels)), labels, fontsize=8, rotation=45, ha='right')
     axes.set_yticks(range(len(names)), [name.replace('_', ' ') for name in names], fontsize=8)
     axes.set_title(group, fontsize=10)

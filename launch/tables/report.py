@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import pathlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from experiments.tables import BEST, DATA, MEAN, METRICS, Metric, Run, Table
 from launch.tables import collection, findings, matrix, measured, needs, pages, phenomena, verdict
 from launch.tables import plan as plans
+from launch.tables.paradigms import Accuracies
 from launch.tables.printed import figure
 from lmx.redaction import redact
 
@@ -132,10 +133,16 @@ def has_picture(table: Table, results: Sequence[collection.RowResult]) -> bool:
   return bool(table.curves) or _has_printed(results)
 
 
-def documents(name: str, table: Table, results: Sequence[collection.RowResult], plan: plans.Plan) -> dict[str, str]:
+def documents(
+  name: str,
+  table: Table,
+  results: Sequence[collection.RowResult],
+  plan: plans.Plan,
+  groups: Mapping[str, Mapping[str, Accuracies]],
+) -> dict[str, str]:
   """Return the table with its protocol as Markdown and as an HTML page with its figure, by the ending of the file.
 
-  Of a part of the rows, the paper's tables are left out.
+  Of a part of the rows, the paper's tables are left out. `groups` is that of `phenomena.groups`.
   """
   is_whole, found = len(results) == len(table.rows), lines(results)
   shown, footnotes = pages.show(table, live(results), results) if is_whole else (None, [])
@@ -152,11 +159,11 @@ def documents(name: str, table: Table, results: Sequence[collection.RowResult], 
     'numbers': _NUMBERS,
     'heads': matrix.heads(table),
     'matrix': matrix.lines(table, matrix.recorded() | matrix.of_results(results)),
-    'findings': _findings(table, results),
+    'findings': _findings(groups),
     'lines': [{'shown': [one.cells[HEADER.index(name)] for name in columns], 'result': one.result} for one in found],
     'remarks': [*notes(results), *([pages.COMPUTED] if table.computed and is_whole else [])],
     'picture': picture if has_picture(table, results) else '',
-    'by_phenomenon': f'{name}{phenomena.SUFFIX}' if phenomena.groups(table, results) else '',
+    'by_phenomenon': f'{name}{phenomena.SUFFIX}' if groups else '',
     'runs': [
       (run.name, about(run, table, plan), '\n'.join(protocol(run, table, plan))) for run in runs_of(table, results)
     ],
@@ -165,9 +172,9 @@ def documents(name: str, table: Table, results: Sequence[collection.RowResult], 
   return {end: pages.render(f'report.{end}.jinja', **values) for end in ('md', 'html')}
 
 
-def _findings(table: Table, results: Sequence[collection.RowResult]) -> list[tuple[str, list[str], list[str]]]:
+def _findings(groups: Mapping[str, Mapping[str, Accuracies]]) -> list[tuple[str, list[str], list[str]]]:
   """Return the groups of a matrix: the heading, the differences that are shown on minimal pairs, and the others."""
-  found = findings.of_groups(phenomena.groups(table, results))
+  found = findings.of_groups(groups)
   texts = lambda group, is_shown: [
     findings.sentence(one) for one in found if (one.group, one.is_shown) == (group, is_shown)
   ]

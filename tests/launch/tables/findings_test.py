@@ -133,15 +133,15 @@ def test_report_has_the_findings_and_the_phenomena_of_each_group(tmp_path, monke
   for name, mean in (('gpt2', 75), ('lstm', 60), ('nplm', 60)):
     key = f'lineage/mini/tokens/1/{name}/blimp'
     results.append(result(tmp_path, key, accuracies(mean, 1), row=rows[key]))
-  texts = report.documents('lineage', table, results, plans.Plan())
+  groups = phenomena.groups(table, results)
+  texts = report.documents('lineage', table, results, plans.Plan(), groups)
   for text in texts.values():
     assert 'Minimal pairs, 1 million tokens' in text and 'GPT-2 prefers the grammatical sentence more often' in text
     assert text.index('NPLM and LSTM: +0.0 points') > text.index('Not shown at this size')
-  groups = phenomena.groups(table, results)
   assert list(groups['1 million tokens']) == ['NPLM', 'LSTM', 'GPT-2']  # in the order of their years
   one = groups['1 million tokens']['GPT-2']
   assert phenomena.by_phenomenon(one) == pytest.approx(
     {'binding': np.mean(one.values[0][::2]), 'island': np.mean(one.values[0][1::2])}
   )
-  phenomena.draw(tmp_path / 'drawn.png', table, groups)
+  phenomena.draw(tmp_path / 'drawn.png', table.matrix, groups)
   assert (tmp_path / 'drawn.png').read_bytes()[:4] == b'\x89PNG' and 'lineage_phenomena.png' in texts['html']

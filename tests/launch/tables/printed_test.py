@@ -172,7 +172,7 @@ def test_measured_values_follow_their_row(monkeypatch, tmp_path):
   monkeypatch.setattr(measured, 'measurements', lambda: (one,))
   shown, notes = pages.show(TABLE)
   plan = plans.Plan((tmp_path,))
-  texts = report.documents('bert', TABLE, collection.collect(TABLE, list(TABLE.rows), plan), plan)
+  texts = report.documents('bert', TABLE, collection.collect(TABLE, list(TABLE.rows), plan), plan, {})
   lines = texts['md'].splitlines()
   base = next(i for i, text in enumerate(lines) if text.startswith('| BERT_BASE'))
   assert lines[base].startswith('| BERT_BASE (Single) | 110M | 80.8 | 88.5 |  |')
