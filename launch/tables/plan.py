@@ -23,21 +23,9 @@ FOLDER = ROOT / 'experiments' / 'tables'
 _BRACES = re.compile(r'\{(data\.)?([\w./-]+)(?::(\d+)(?:-(\d+))?)?\}')
 # Settings that do not change the computation: paths of data and weights, speed, logging.
 _FREE = (
-  'parallel.',
-  'checkpoint.',
-  'samples.',
-  'log.',
-  'train.heartbeat',
-  'train.log_every',
-  'train.profile',
-  'train.watchdog',
+  *experiment.EXECUTION,
   'train.init_from',
-  'data.manual_dir',
   'data.tokenizer_path',
-  'data.cache_dir',
-  'data.prefetch',
-  'data.workers',
-  'data.processes',
   'name',
   'seed',
   'optim.accumulate',

@@ -28,24 +28,12 @@ LABEL = ('name', 'dataset', 'split')  # the model is in the config
 # Settings that may differ in a group: paths of data and tokenizer (the data hash covers their content), and settings of
 # execution and logging.
 FREE = (
+  *experiment.EXECUTION,
   'seed',
-  'parallel',
-  'checkpoint',
-  'samples',
-  'log.',
   'evaluation.save_rows',
-  'train.heartbeat',
-  'train.log_every',
-  'train.profile',
-  'train.watchdog',
   'train.init_from',
-  'data.manual_dir',
-  'data.cache_dir',
   'data.tokenizer_path',
   'data.vectors',
-  'data.prefetch',
-  'data.workers',
-  'data.processes',
 )
 MAX_DIFFERENCES = 6  # shown for a row; the rest are counted
 

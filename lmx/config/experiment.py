@@ -15,6 +15,23 @@ from typing import Any
 from lmx import cast, documents, records, storage
 from lmx.errors import InputError
 
+# Sections and settings that decide how a run is executed and logged and where its files are, not what it computes.
+EXECUTION = (
+  'parallel',
+  'checkpoint',
+  'samples',
+  'log',
+  'train.heartbeat',
+  'train.log_every',
+  'train.profile',
+  'train.profile_hosts',
+  'train.watchdog',
+  'data.manual_dir',
+  'data.cache_dir',
+  'data.prefetch',
+  'data.workers',
+  'data.processes',
+)
 _FOLDERS = ('bahdanau', 'luong', 'rnn_encdec')  # formerly experiments/seq2seq
 _MOVED = {
   f'experiments/seq2seq/{name}.py': ' or '.join(f'experiments/{folder}/{name}.py' for folder in _FOLDERS)

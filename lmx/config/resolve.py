@@ -42,23 +42,7 @@ from lmx.redaction import redact
 
 _INPUTS = {'images': 'images_BYXC', 'vectors': 'inputs_BTI'}  # of a model's READS: the array of a batch
 # Settings that may differ when a run is resumed: they never change what is computed.
-FREE = (
-  'parallel',
-  'checkpoint',
-  'samples',
-  'evaluation',
-  'log',
-  'train.heartbeat',
-  'train.log_every',
-  'train.profile',
-  'train.profile_hosts',
-  'train.watchdog',
-  'data.manual_dir',
-  'data.cache_dir',
-  'data.prefetch',
-  'data.workers',
-  'data.processes',
-)
+FREE = (*experiment.EXECUTION, 'evaluation')
 
 
 def load(path_and_arg: str, overrides: Iterable[str] = ()) -> ml_collections.ConfigDict:
