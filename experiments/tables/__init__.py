@@ -236,6 +236,11 @@ class Metric(NamedTuple):
   whole: bool = False
   lower: bool = False
 
+  @property
+  def digits(self) -> int:
+    """Decimals of a metric that no paper prints."""
+    return 3 if self.band < 0.1 and not self.relative else 2
+
 
 METRICS = {
   'ppl': Metric(

@@ -17,6 +17,7 @@ Systems that read words take the rate of their subword system.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -53,6 +54,12 @@ _NO_BITS = {
   'elmo': 'it reads sentences, and both of their directions',
 }
 _DASH = '–'
+_TITLE, _SOURCE = 'The lineage on one text', 'Measured here; no paper measures these systems alike'
+_NOTE = (
+  'Parameters and FLOPs are those of the pre-training. A cell is the mean over seeds, with the standard deviation. '
+  'Systems that read words are charged for the spelling of unknown ones, which are counted in the test text. No bits a '
+  f'byte: {"; ".join(f"{_NAMES[name][0]}: {why}" for name, why in _NO_BITS.items())}.'
+)
 _TOKENIZER = 'lineage/tokenizer'
 _TOKENIZER_PATH = f'data.tokenizer_path={{{_TOKENIZER}}}/model/tokenizer'
 # Tokens (8,192 subwords) of a text with 13.4 million words, and of BLiMP's 134,000 sentences, for the hours.
@@ -134,7 +141,7 @@ def build(options: str = '', chosen: Mapping[str, str] | None = None, seeds: int
   lines: list[MatrixRow] = [_line(stage, ('chance', ''), {'BLiMP, %': '50'})]
   for design in stage.design:
     for budget in stage.budget:
-      group = f'{budget} million tokens' if design == 'tokens' else f"operations of GPT-2's {budget} million tokens"
+      group = _group(stage.size, design, budget)
       lines += [_ngram(stage, order, budget, runs, rows)._replace(group=group) for order in _NGRAMS]
       for system in (name for name in stage.systems if name != 'word2vec'):
         lines.append(_system(stage, system, budget, design, runs, rows, choices)._replace(group=group))
@@ -142,14 +149,62 @@ def build(options: str = '', chosen: Mapping[str, str] | None = None, seeds: int
     lines.append(_word2vec(stage, runs, rows, choices)._replace(group=_WORDS_ONLY))
   lines += _bags(stage, runs, rows)
   return Table(
-    'The lineage on one text',
-    'Measured here; no paper measures these systems alike',
+    _TITLE,
+    _SOURCE,
     rows=tuple(rows),
     runs=tuple(runs.values()),
-    note=_note(stage),
-    curves=tuple(_curves(stage, rows)),
+    note=f'Size {stage.size}. {_rates(stage)} {_NOTE}',
+    curves=tuple(_curves(rows, [stage.size], stage.systems)),
     choices=tuple(choices),
     matrix=Matrix(_columns(stage), tuple(lines)),
+    marks=_MARKS,
+  )
+
+
+def of_rows(options: Mapping[str, str]) -> Table:
+  """Return the table of rows of any stages, each system at its own rates.
+
+  Args:
+    options: options of each row (`Row.options`), by its id.
+
+  Raises:
+    ValueError: unknown option or value, or no such row with these options.
+  """
+  rows: dict[str, Row] = {}
+  runs: dict[str, Run] = {}
+  cells: dict[tuple[str, str], dict[str, str]] = {}
+  stages = {text: (_parse(text), build(text, assume=True)) for text in dict.fromkeys(options.values())}
+  for key, text in options.items():
+    one = stages[text][1]
+    line = next((line for line in one.matrix.rows if key in line.cells), None) if one.matrix else None
+    if not one.matrix or not line:
+      raise ValueError(f'got the row {key} with the options {text}, which have no such row')
+    found = {title: cell for (title, _), cell in zip(one.matrix.columns, line.cells, strict=True) if cell != _DASH}
+    cells[line.group, line.cells[0]] = found | cells.get((line.group, line.cells[0]), {})
+    rows |= {row.id: row for row in one.rows if row.id in line.cells}
+    runs |= {run.name: run for run in one.runs}
+  unique = lambda each: tuple(dict.fromkeys(each))
+  every = _parse('')._replace(
+    tasks=unique(task for stage, _ in stages.values() for task in stage.tasks),
+    systems=unique(system for stage, _ in stages.values() for system in stage.systems),
+  )
+  sizes = [size for size in systems.SIZES if any(stage.size == size for stage, _ in stages.values())]
+  groups = [_group(size, design, budget) for size in sizes for design in systems.DESIGNS for budget in systems.BUDGETS]
+  names = [*(name for name, _ in (*_NGRAMS.values(), *_NAMES.values())), *_BAGS.values()]
+  lines = [_line(every, ('chance', ''), {'BLiMP, %': '50'})] + [
+    _line(every, (name, ''), cells[group, name])._replace(group=group)
+    for group in (*groups, _WORDS_ONLY)
+    for name in names
+    if (group, name) in cells
+  ]
+  return Table(
+    _TITLE,
+    _SOURCE,
+    rows=tuple(rows.values()),
+    runs=tuple(runs.values()),
+    note=f'{"Size" if len(sizes) == 1 else "Sizes"} {" and ".join(sizes)}. {_NOTE}',
+    curves=tuple(_curves(tuple(rows.values()), sizes, every.systems)),
+    matrix=Matrix(_columns(every), tuple(lines)),
     marks=_MARKS,
   )
 
@@ -212,14 +267,10 @@ def _rates(stage: Stage) -> str:
   )
 
 
-def _note(stage: Stage) -> str:
-  return (
-    f'Size {stage.size}. Parameters and FLOPs are those of the pre-training. A cell is the mean over seeds, with the '
-    f'standard deviation. {_rates(stage)} Systems that read words are charged for the spelling of unknown ones, which '
-    'are counted in the test text. No bits a byte: '
-    + '; '.join(f'{_NAMES[name][0]}: {why}' for name, why in _NO_BITS.items())
-    + '.'
-  )
+def _group(size: str, design: str, budget: str) -> str:
+  """Return the heading of a budget."""
+  text = f'{budget} million tokens' if design == 'tokens' else f"operations of GPT-2's {budget} million tokens"
+  return text if size == 'mini' else f'{size}, {text}'
 
 
 def _columns(stage: Stage) -> tuple[tuple[str, bool], ...]:
@@ -434,20 +485,18 @@ def _bags(stage: Stage, runs: Mapping[str, Run], rows: list[Row]) -> list[Matrix
   return lines
 
 
-def _curves(stage: Stage, rows: Sequence[Row]) -> list[Curve]:
+def _curves(rows: Sequence[Row], sizes: Sequence[str], names: Sequence[str]) -> list[Curve]:
   """Return the points of both pictures: a line of each system over its budgets and designs."""
   ids = {row.id for row in rows}
   points = []
   for title, figure in (('BLiMP, %', 'blimp'), ('Bits a byte', 'bits')):
     for order in (order for order in _NGRAMS if order > 1):
-      points += [Curve(title, _NGRAMS[order][0], '', f'lineage/ngrams/{b}/{order}/{figure}') for b in stage.budget]
-    for system in stage.systems:
-      for design in stage.design:
-        for budget in stage.budget:
-          prefix = f'lineage/{stage.size}/{design}/{budget}/{system}'
-          if f'{prefix}/{figure}' in ids:
-            points.append(Curve(title, _NAMES[system][0], f'{prefix}/flops', f'{prefix}/{figure}'))
-  return points
+      points += [Curve(title, _NGRAMS[order][0], '', f'lineage/ngrams/{b}/{order}/{figure}') for b in systems.BUDGETS]
+    for size, name, design, budget in itertools.product(sizes, names, systems.DESIGNS, systems.BUDGETS):
+      prefix = f'lineage/{size}/{design}/{budget}/{name}'
+      label = _NAMES[name][0] if size == sizes[0] else f'{_NAMES[name][0]}, {size}'
+      points.append(Curve(title, label, f'{prefix}/flops', f'{prefix}/{figure}'))
+  return [point for point in points if point.y in ids]
 
 
 TABLE = build(assume=True)

@@ -256,8 +256,8 @@ def render(
       (folder / f'{name}.{end}').write_text(text, encoding='utf-8')
     if drawn:
       report.draw(folder / f'{name}.png', table, results)
-    if table.matrix and groups:
-      phenomena.draw(folder / f'{name}{phenomena.SUFFIX}', table.matrix, groups)
+    if groups:
+      phenomena.draw(folder / f'{name}{phenomena.SUFFIX}', table, groups)
   print(texts['md'].partition(report.MEASURED_HOW)[0].rstrip())
   pictures = [', .png'] * drawn + [f', {phenomena.SUFFIX}'] * bool(groups)
   print(f'\n{folder / name}.md, .html{"".join(pictures)}')

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments.tables import Table
+from launch.tables import matrix
 from launch.tables.paradigms import Accuracies
 from lmx import statistics
 
@@ -58,6 +60,15 @@ def of_groups(groups: Mapping[str, Mapping[str, Accuracies]]) -> list[Finding]:
     each = [one._replace(p=float(p), compared=len(pairs)) for one, p in zip(each, corrected, strict=True)]
     found += sorted(each, key=lambda one: -one.difference)
   return found
+
+
+def sections(table: Table, groups: Mapping[str, Mapping[str, Accuracies]]) -> list[tuple[str, list[str], list[str]]]:
+  """Return the groups of a matrix: the heading, the differences of dated systems that are shown, and the others."""
+  years = matrix.years(table)
+  dated = {group: {name: one for name, one in each.items() if years[name]} for group, each in groups.items()}
+  found = of_groups(dated)
+  texts = lambda group, is_shown: [sentence(one) for one in found if (one.group, one.is_shown) == (group, is_shown)]
+  return [(group, texts(group, True), texts(group, False)) for group in dict.fromkeys(one.group for one in found)]
 
 
 def _compare(group: str, names: tuple[str, str], systems: Mapping[str, Accuracies]) -> Finding:

@@ -12,7 +12,7 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from experiments.tables import Row, Table
+from experiments.tables import Table
 from launch.tables import collection, computed, counts, matrix, measured, measurements, names, needs, printed, verdict
 from launch.tables import plan as plans
 from lmx.errors import InputError, explain
@@ -103,6 +103,7 @@ def own_ids(name: str, tables: Iterable[str]) -> set[str]:
 def _page(name: str, tables: list[str]) -> str:
   lines = [line for line in measured.measurements() if line.system == name]
   ids = [key for table in tables for key in printed.figures(plans.table(table))]
+  matrices = {table: matrix.table(table) for table in tables if plans.table(table).matrix}
   run = counts.verdicts()
   return render(
     'results.md.jinja',
@@ -112,13 +113,9 @@ def _page(name: str, tables: list[str]) -> str:
     summary=_summary(counts.count(ids, counts.runnable_anywhere(), run), len(own_ids(name, tables) & run.keys())),
     has_notes=(NOTES / f'{name}.md').exists(),
     tables={table: plans.table(table) for table in tables},
-    **measurements.sections(name, lines, {row.id for table in tables for row in _in_matrix(plans.table(table))}),
+    matrices={table: (matrix.heads(one), matrix.lines(one, matrix.recorded(one))) for table, one in matrices.items()},
+    **measurements.sections(name, lines, {row.id for one in matrices.values() for row in one.rows}),
   )
-
-
-def _in_matrix(table: Table) -> tuple[Row, ...]:
-  """Return the rows that a matrix shows."""
-  return table.rows if table.matrix else ()
 
 
 def _summary(one: counts.Count, own: int) -> str:
@@ -146,7 +143,6 @@ def render(template: str, **values: Any) -> str:
     'heading': heading,
     'is_run': _is_run,
     'lines_of': printed.lines_of,
-    'matrix_lines': lambda table: matrix.lines(table, matrix.recorded()),
     'show': show,
   }
   return _TEMPLATES.get_template(template).render(values).strip() + '\n'

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from experiments.tables import Matrix, Table
-from launch.tables import collection, paradigms
+from experiments.tables import Table
+from launch.tables import collection, matrix, paradigms
 
 SUFFIX = '_phenomena.png'
-_YEAR = 'Year'  # title of the column with the years of the systems
 
 
 def groups(table: Table, results: Sequence[collection.RowResult]) -> dict[str, dict[str, paradigms.Accuracies]]:
@@ -29,12 +28,11 @@ def by_phenomenon(one: paradigms.Accuracies) -> dict[str, float]:
   return {name: float(np.mean(np.asarray(one.values)[:, some])) for name, some in columns.items()}
 
 
-def draw(file: pathlib.Path, matrix: Matrix, found: Mapping[str, Mapping[str, paradigms.Accuracies]]) -> None:
+def draw(file: pathlib.Path, table: Table, found: Mapping[str, Mapping[str, paradigms.Accuracies]]) -> None:
   """Draw a panel for each group: phenomena by systems in the order of the matrix, 50 percent white."""
   from matplotlib.figure import Figure
 
-  column = [title for title, _ in matrix.columns].index(_YEAR)
-  years = {row.cells[0]: row.cells[column] for row in matrix.rows}
+  years = matrix.years(table)
   widest = max(map(len, found.values()))
   names = list(dict.fromkeys(name for each in found.values() for one in each.values() for name in by_phenomenon(one)))
   size = (3 + 0.7 * widest, 1 + len(found) * (1.2 + 0.3 * len(names)))

@@ -116,6 +116,18 @@ def table(name: str, options: str = '') -> Table:
     raise InputError(f'--options: {error}') from None
 
 
+def of_rows(name: str, options: Mapping[str, str]) -> Table:
+  """Return the table of rows of a study, from their options (`Row.options`).
+
+  Raises:
+    InputError: the study has no such options, or no such row with them.
+  """
+  try:
+    return _module(name).of_rows(options)
+  except ValueError as error:
+    raise InputError(f'{name}: {error}') from None
+
+
 def is_study(name: str) -> bool:
   """Return whether the runs of a table depend on choices; its options are then its own, not those of experiments."""
   return hasattr(_module(name), 'build')

@@ -52,7 +52,7 @@ def add(name: str, table: Table, results: Sequence[collection.RowResult], plan: 
 
 def _line(name: str, table: Table, one: collection.RowResult, plan: plans.Plan) -> measured.Measurement:
   row, line = one.row, plans.published().get(one.row.id)
-  digits = len(line.text.partition('.')[2]) if line else 2
+  digits = len(line.text.partition('.')[2]) if line else METRICS[row.metric].digits
   runs = {run.name: run for run in table.runs}
   file = collection.files(row, one.seeds[0].workdir)[0]
   record = _record(file)

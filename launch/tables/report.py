@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from experiments.tables import BEST, DATA, MEAN, METRICS, Metric, Run, Table
-from launch.tables import collection, findings, matrix, measured, needs, pages, phenomena, verdict
+from launch.tables import collection, curves, findings, matrix, measured, needs, pages, phenomena, verdict
 from launch.tables import plan as plans
 from launch.tables.paradigms import Accuracies
 from launch.tables.printed import figure
@@ -158,8 +158,8 @@ def documents(
     'columns': columns,
     'numbers': _NUMBERS,
     'heads': matrix.heads(table),
-    'matrix': matrix.lines(table, matrix.recorded() | matrix.of_results(results)),
-    'findings': _findings(groups),
+    'matrix': matrix.lines(table, matrix.recorded(table) | matrix.of_results(results)),
+    'findings': findings.sections(table, groups),
     'lines': [{'shown': [one.cells[HEADER.index(name)] for name in columns], 'result': one.result} for one in found],
     'remarks': [*notes(results), *([pages.COMPUTED] if table.computed and is_whole else [])],
     'picture': picture if has_picture(table, results) else '',
@@ -170,15 +170,6 @@ def documents(
     'data': [(key, DATA[key].files, DATA[key].terms) for key in data_of(table, results)],
   }
   return {end: pages.render(f'report.{end}.jinja', **values) for end in ('md', 'html')}
-
-
-def _findings(groups: Mapping[str, Mapping[str, Accuracies]]) -> list[tuple[str, list[str], list[str]]]:
-  """Return the groups of a matrix: the heading, the differences that are shown on minimal pairs, and the others."""
-  found = findings.of_groups(groups)
-  texts = lambda group, is_shown: [
-    findings.sentence(one) for one in found if (one.group, one.is_shown) == (group, is_shown)
-  ]
-  return [(group, texts(group, True), texts(group, False)) for group in dict.fromkeys(one.group for one in found)]
 
 
 def live(results: Sequence[collection.RowResult]) -> dict[str, str]:
@@ -239,11 +230,12 @@ def protocol(run: Run, table: Table, plan: plans.Plan) -> list[str]:
 
 def draw(file: pathlib.Path, table: Table, results: Sequence[collection.RowResult]) -> None:
   """Draw each row's difference from the published metric in units of its band, or the table's curves."""
-  figure = _curves(table, results) if table.curves else _differences(table, results)
-  figure.savefig(file, dpi=130, metadata={'Software': None})
+  values = curves.recorded(table) | curves.of_results(results)
+  made = curves.figure(table, values) if table.curves else _differences(results, table.title)
+  made.savefig(file, dpi=130, metadata={'Software': None})
 
 
-def _differences(table: Table, results: Sequence[collection.RowResult]):
+def _differences(results: Sequence[collection.RowResult], title: str):
   """Return the figure of a table without curves."""
   from matplotlib.figure import Figure
 
@@ -276,53 +268,9 @@ def _differences(table: Table, results: Sequence[collection.RowResult]):
     ylim=(len(shown) - 0.4, -0.6),
     xlabel='ours less published, in halves of our interval or band (grey: reproduced)',
   )
-  axes.set_title(f'{table.title}     (right: published | ours)', fontsize=10, loc='left')
+  axes.set_title(f'{title}     (right: published | ours)', fontsize=10, loc='left')
   axes.spines[['top', 'right', 'left']].set_visible(False)
   axes.tick_params(left=False)
-  return figure
-
-
-def _curves(table: Table, results: Sequence[collection.RowResult]):
-  """Return the figure of a table with curves: panels, a line for each name, standard deviations as error bars."""
-  from matplotlib.figure import Figure
-
-  by_id = {one.row.id: one for one in results if one.seeds}
-  panels = list(dict.fromkeys(point.panel for point in table.curves if point.y in by_id)) or ['']
-  names = list(dict.fromkeys(point.line for point in table.curves))
-  figure = Figure(figsize=(1 + 4 * len(panels), 4.2), layout='constrained')
-  all_axes = figure.subplots(1, len(panels), squeeze=False)
-  known = [by_id[point.x].value for point in table.curves if point.x in by_id and point.y in by_id]
-  left = min(known, default=1.0) / 4  # x of a metric without one
-  drawn_by = {}
-  colours = [f'C{number}' for number in range(10)]
-  if len(names) > len(colours):
-    colours = [*colours, 'black', 'goldenrod', 'navy', 'lightcoral', 'darkgreen']
-  for panel, axes in zip(panels, all_axes[0], strict=True):
-    for number, name in enumerate(names):
-      points = [p for p in table.curves if (p.panel, p.line) == (panel, name) and p.y in by_id]
-      drawn = sorted((by_id[p.x].value, by_id[p.y]) for p in points if p.x in by_id)
-      style = {'color': colours[number % len(colours)], 'capsize': 2, 'markersize': 5}
-      if drawn:
-        errors = [0 if math.isnan(one.deviation) else one.deviation for _, one in drawn]
-        heights = [one.value for _, one in drawn]
-        drawn_by[name] = axes.errorbar([x for x, _ in drawn], heights, errors, marker='o', **style)
-      for one in (by_id[p.y] for p in points if not p.x):
-        error = None if math.isnan(one.deviation) else one.deviation
-        drawn_by.setdefault(name, axes.errorbar(left, one.value, error, marker='x', **style))
-    for i, mark in enumerate(mark for mark in table.marks if mark.panel == panel):
-      axes.axhline(mark.y, color='0.6', linewidth=0.8, linestyle=':')
-      spot = (0.55 if i % 2 else 0.01, mark.y)  # labels of almost equal heights do not overlap
-      axes.annotate(mark.label, spot, xycoords=('axes fraction', 'data'), fontsize=7, color='0.4', va='bottom')
-    axes.set(xscale='log', title=panel)
-    axes.spines[['top', 'right']].set_visible(False)
-  shown = {METRICS[by_id[p.x].row.metric].title for p in table.curves if p.x in by_id}
-  titles = {METRICS[by_id[p.y].row.metric].title for p in table.curves if p.y in by_id}
-  figure.supxlabel(', '.join(sorted(shown)) + (' (x: none)' if any(not p.x for p in table.curves) else ''), fontsize=10)
-  if not table.matrix:  # the panels of a matrix are named after its columns
-    all_axes[0][0].set_ylabel(', '.join(sorted(titles)))
-  if drawn_by:
-    place = {'loc': 'upper left', 'bbox_to_anchor': (1, 1)}
-    all_axes[0][-1].legend(list(drawn_by.values()), list(drawn_by), frameon=False, fontsize=8, **place)
   return figure
 
 

@@ -144,5 +144,5 @@ def test_report_has_the_findings_and_the_phenomena_of_each_group(tmp_path, monke
   assert phenomena.by_phenomenon(one) == pytest.approx(
     {'binding': np.mean(one.values[0][::2]), 'island': np.mean(one.values[0][1::2])}
   )
-  phenomena.draw(tmp_path / 'drawn.png', table.matrix, groups)
+  phenomena.draw(tmp_path / 'drawn.png', table, groups)
   assert (tmp_path / 'drawn.png').read_bytes()[:4] == b'\x89PNG' and 'lineage_phenomena.png' in texts['html']

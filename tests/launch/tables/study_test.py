@@ -9,9 +9,11 @@ import random
 import pytest
 
 from experiments.tables import Choice, lineage
+from launch.tables import curves, measured, pages, paradigms, runner, study
+from launch.tables import matrix as matrix_of
 from launch.tables import plan as plans
-from launch.tables import runner, study
 from launch.tables.__main__ import main
+from lmx.errors import InputError
 from lmx.metrics import published_pairs
 from tests import minimal_pairs
 
@@ -119,10 +121,52 @@ def test_study_chooses_rates_and_continues(tmp_path, program, capsys):
 
   gpt2 = next(line for line in matrix(tmp_path) if line.startswith('| GPT-2'))
   assert gpt2.split(' | ')[1:] == [
-    *('2019', '3,159,552', '5,291,264', '1', '1', '0.75', '0.98', '3.30e+13', '0.10', '1e-3', '1.250', '70.00', '– |'),
+    *(
+      '2019',
+      '3,159,552',
+      '5,291,264',
+      '1',
+      '1',
+      '0.75',
+      '0.98',
+      '3.30e+13',
+      '0.10',
+      '1e-3',
+      '1.250',
+      '70.00',
+      '–',
+      '1 |',
+    ),
   ]
   bags = [line for line in matrix(tmp_path) if line.startswith('| TF-IDF')]
-  assert bags[0].split(' | ')[-1] == '85.00 |'
+  assert bags[0].split(' | ')[-2] == '85.00'
+
+
+def test_recorded_matrix_is_that_of_the_runs(tmp_path, program, monkeypatch):
+  """The rates that were chosen are read from the recorded options, for each system."""
+  monkeypatch.setattr(measured, 'FILE', tmp_path / 'measured.csv')
+  monkeypatch.setattr(paradigms, 'FILE', tmp_path / 'paradigms.csv')
+  measured.measurements.cache_clear()
+  try:
+    assert matrix_of.table('lineage') is lineage.TABLE
+    assert run(tmp_path, '--seeds=2', '--record') == 0
+    one = matrix_of.table('lineage')
+    lines = [f'| {" | ".join(line.cells)} |' for line in matrix_of.lines(one, matrix_of.recorded(one))]
+    assert [line for line in lines if '**' not in line and 'million' not in line and 'tasks only' not in line] == [
+      line for line in matrix(tmp_path)[1:] if '**' not in line
+    ]
+    assert any('| BERT | 2018 | 3,159,552' in line and '| 1e-2 |' in line and line.endswith('| 2 |') for line in lines)
+    assert set(one.curves) == set(lineage.build(OPTIONS.partition('=')[2], assume=True).curves)
+    assert curves.recorded(one)['lineage/mini/tokens/1/bert/blimp'] == (70.0, 0.0)
+    page = pages.pages()['lineage.md']
+    assert all(line in page for line in lines if line.startswith('| BERT'))
+  finally:
+    measured.measurements.cache_clear()
+
+
+def test_recorded_options_without_the_row_are_refused():
+  with pytest.raises(InputError, match=r'lineage: got the row lineage/x with the options budget=1,systems=gpt2'):
+    plans.of_rows('lineage', {'lineage/x': 'budget=1,systems=gpt2'})
 
 
 def test_further_seeds_only_train_the_chosen_rate(tmp_path, program):
