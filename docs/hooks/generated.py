@@ -19,6 +19,7 @@ from typing import Any
 
 import command_pages
 import configuration_pages
+import lineage_page
 import markup
 import model_pages
 import pictures
@@ -103,7 +104,7 @@ def in_checkout(name: str) -> str:
 
 
 def write() -> list[pathlib.Path]:
-  """Write the generated parts of all pages in the checkout; return the pages that changed."""
+  """Write the generated parts of all pages in the checkout, and pictures; return the files that changed."""
   changed = []
   for path in sorted((ROOT / 'docs').rglob('*.md')):
     text = path.read_text(encoding='utf-8')
@@ -111,7 +112,7 @@ def write() -> list[pathlib.Path]:
     if fresh != text:
       path.write_text(fresh, encoding='utf-8')
       changed.append(path)
-  return changed
+  return [*changed, *lineage_page.draw(ROOT / 'docs')]
 
 
 def _modules(folder: pathlib.Path) -> list[str]:
@@ -143,13 +144,17 @@ def data_sets() -> str:
   return '\n'.join(rows)
 
 
-PARTS: dict[str, Callable[[], str]] = {
-  'launchers': command_pages.launchers,
-  'flags': command_pages.flags,
-  'configuration': configuration_pages.index,
-  'data_sets': data_sets,
-  'models': model_pages.cards,
-} | pictures.ALL
+PARTS: dict[str, Callable[[], str]] = (
+  {
+    'launchers': command_pages.launchers,
+    'flags': command_pages.flags,
+    'configuration': configuration_pages.index,
+    'data_sets': data_sets,
+    'models': model_pages.cards,
+  }
+  | lineage_page.ALL
+  | pictures.ALL
+)
 OF_MODELS: dict[str, Callable[[], str]] = {  # in the checkout, where a new model changes the part
   'configuration': lambda: configuration_pages.index(with_models=False),
   'models': lambda: 'The site has a card per model; `lmx list` prints all, [lmx/models](../lmx/models) has the files.',

@@ -25,7 +25,7 @@ from experiments.lineage import systems
 from experiments.tables import CORES, GPU, Choice, Curve, Mark, Matrix, MatrixRow, Row, Run, Table, from_run, manual_dir
 
 _FILE = 'experiments/lineage/systems.py'
-_NAMES = {
+NAMES = {
   'nplm': ('NPLM', '2003'),
   'lstm': ('LSTM', '2014'),
   'awd_lstm': ('AWD-LSTM', '2017'),
@@ -58,7 +58,7 @@ _TITLE, _SOURCE = 'The lineage on one text', 'Measured here; no paper measures t
 _NOTE = (
   'Parameters and FLOPs are those of the pre-training. A cell is the mean over seeds, with the standard deviation. '
   'Systems that read words are charged for the spelling of unknown ones, which are counted in the test text. No bits a '
-  f'byte: {"; ".join(f"{_NAMES[name][0]}: {why}" for name, why in _NO_BITS.items())}.'
+  f'byte: {"; ".join(f"{NAMES[name][0]}: {why}" for name, why in _NO_BITS.items())}.'
 )
 _TOKENIZER = 'lineage/tokenizer'
 _TOKENIZER_PATH = f'data.tokenizer_path={{{_TOKENIZER}}}/model/tokenizer'
@@ -190,7 +190,7 @@ def of_rows(options: Mapping[str, str]) -> Table:
   )
   sizes = [size for size in systems.SIZES if any(stage.size == size for stage, _ in stages.values())]
   groups = [_group(size, design, budget) for size in sizes for design in systems.DESIGNS for budget in systems.BUDGETS]
-  names = [*(name for name, _ in (*_NGRAMS.values(), *_NAMES.values())), *_BAGS.values()]
+  names = [*(name for name, _ in (*_NGRAMS.values(), *NAMES.values())), *_BAGS.values()]
   lines = [_line(every, ('chance', ''), {'BLiMP, %': '50'})] + [
     _line(every, (name, ''), cells[group, name])._replace(group=group)
     for group in (*groups, _WORDS_ONLY)
@@ -368,7 +368,7 @@ def _system(
   cells = _text(stage, budget, read) | {'predicted': f'{read * systems.predicted(system, stage.size):.3g}'}
   rate = stage.rate(choice, stage.lr)
   if not rate:
-    return _line(stage, _NAMES[system], cells)
+    return _line(stage, NAMES[system], cells)
   run = _pretraining(stage, system, budget, design, rate)
   # Windows overlap by half, so that a prediction has at least that context.
   stride = systems.SIZES[stage.size].length // 2 if system in _WINDOWS else 0
@@ -404,7 +404,7 @@ def _system(
       if found := _task(stage, system, run, task, runs, choices):
         tuned = f'{options},tasks={task},task_lr={found.name.rpartition("_lr")[2]}'
         cells[_TASKS[task]] = _add(rows, found.name, prefix, task, 'accuracy', 'test', options=tuned)
-  return _line(stage, _NAMES[system], cells)
+  return _line(stage, NAMES[system], cells)
 
 
 def _word2vec(stage: Stage, runs: dict[str, Run], rows: list[Row], choices: list[Choice]) -> MatrixRow:
@@ -425,7 +425,7 @@ def _word2vec(stage: Stage, runs: dict[str, Run], rows: list[Row], choices: list
       options = f'size={stage.size},budget={budget},systems=word2vec,tasks={task},task_lr={rate}'
       prefix = f'lineage/{stage.size}/tokens/{budget}/word2vec'
       cells[_TASKS[task]] = _add(rows, found.name, prefix, task, 'accuracy', 'test', '', options)
-  return _line(stage, _NAMES['word2vec'], cells)
+  return _line(stage, NAMES['word2vec'], cells)
 
 
 def _choice(name: str, tries: Sequence[Run], tried: Sequence[str]) -> Choice:
@@ -494,7 +494,7 @@ def _curves(rows: Sequence[Row], sizes: Sequence[str], names: Sequence[str]) -> 
       points += [Curve(title, _NGRAMS[order][0], '', f'lineage/ngrams/{b}/{order}/{figure}') for b in systems.BUDGETS]
     for size, name, design, budget in itertools.product(sizes, names, systems.DESIGNS, systems.BUDGETS):
       prefix = f'lineage/{size}/{design}/{budget}/{name}'
-      label = _NAMES[name][0] if size == sizes[0] else f'{_NAMES[name][0]}, {size}'
+      label = NAMES[name][0] if size == sizes[0] else f'{NAMES[name][0]}, {size}'
       points.append(Curve(title, label, f'{prefix}/flops', f'{prefix}/{figure}'))
   return [point for point in points if point.y in ids]
 

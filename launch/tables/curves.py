@@ -41,6 +41,7 @@ def figure(table: Table, values: Mapping[str, Value]) -> Any:
   all_axes = made.subplots(1, len(panels), squeeze=False)[0]
   left = min((values[one.x].mean for one in points if one.x), default=1.0) / 4  # x of a metric without one
   names = list(dict.fromkeys(one.line for one in table.curves))
+  metric_of = {row.id: row.metric for row in table.rows}
   drawn: dict[str, Any] = {}
   for panel, axes in zip(panels, all_axes, strict=True):
     for number, name in enumerate(names):
@@ -50,11 +51,12 @@ def figure(table: Table, values: Mapping[str, Value]) -> Any:
       axes.axhline(mark.y, color='0.6', linewidth=0.8, linestyle=':')
       spot = (0.55 if i % 2 else 0.01, mark.y)  # labels of almost equal heights do not overlap
       axes.annotate(mark.label, spot, xycoords=('axes fraction', 'data'), fontsize=7, color='0.4', va='bottom')
-    axes.set(xscale='log', title=panel)
+    better = {METRICS[metric_of[one.y]].lower for one in points if one.panel == panel}
+    axes.set(xscale='log', title=f'{panel} (lower is better)' if better == {True} else panel)
     axes.spines[['top', 'right']].set_visible(False)
-  titles = {row.id: METRICS[row.metric].title for row in table.rows}
-  alone = ' (x: none)' if any(not one.x for one in points) else ''
-  made.supxlabel(', '.join(sorted({titles[one.x] for one in points if one.x})) + alone, fontsize=10)
+  titles = {METRICS[metric_of[one.x]].title for one in points if one.x}
+  alone = ' (crosses: counted, not trained)' if any(not one.x for one in points) else ''
+  made.supxlabel(', '.join(sorted(titles)) + alone, fontsize=10)
   if drawn:
     place = {'loc': 'upper left', 'bbox_to_anchor': (1, 1)}
     shown = [name for name in names if name in drawn]

@@ -103,7 +103,7 @@ def own_ids(name: str, tables: Iterable[str]) -> set[str]:
 def _page(name: str, tables: list[str]) -> str:
   lines = [line for line in measured.measurements() if line.system == name]
   ids = [key for table in tables for key in printed.figures(plans.table(table))]
-  matrices = {table: matrix.table(table) for table in tables if plans.table(table).matrix}
+  studies = {table: matrix.table(table) for table in tables if plans.table(table).matrix}
   run = counts.verdicts()
   return render(
     'results.md.jinja',
@@ -113,8 +113,8 @@ def _page(name: str, tables: list[str]) -> str:
     summary=_summary(counts.count(ids, counts.runnable_anywhere(), run), len(own_ids(name, tables) & run.keys())),
     has_notes=(NOTES / f'{name}.md').exists(),
     tables={table: plans.table(table) for table in tables},
-    matrices={table: (matrix.heads(one), matrix.lines(one, matrix.recorded(one))) for table, one in matrices.items()},
-    **measurements.sections(name, lines, {row.id for one in matrices.values() for row in one.rows}),
+    matrices={table: matrix_text(one) for table, one in studies.items()},
+    **measurements.sections(name, lines, {row.id for one in studies.values() for row in one.rows}),
   )
 
 
@@ -146,6 +146,12 @@ def render(template: str, **values: Any) -> str:
     'show': show,
   }
   return _TEMPLATES.get_template(template).render(values).strip() + '\n'
+
+
+def matrix_text(one: Table) -> str:
+  """Return the matrix of a table with what is recorded."""
+  blocks: Any = _TEMPLATES.get_template('blocks.md.jinja').module
+  return str(blocks.matrix_of(matrix.heads(one), matrix.lines(one, matrix.recorded(one)))).strip()
 
 
 def _is_run(place: tuple[str, str], shown: printed.Shown) -> bool:

@@ -16,6 +16,7 @@ from launch.tables.__main__ import main
 from lmx.errors import InputError
 from lmx.metrics import published_pairs
 from tests import minimal_pairs
+from tests.pages_test import hook
 
 OPTIONS = '--options=systems=nplm+gpt2+bert,budget=1+4,tasks=imdb'
 BEST = {'gpt2': '1e-3', 'bert': '1e-2'}  # bert's is at the edge of the grid
@@ -27,6 +28,7 @@ METRICS = {
   'training_flops': 3.3e13,
   'majority_accuracy': 0.5,
   'bag_of_words': {'naive_bayes': 0.8, 'tfidf': 0.85},
+  'paradigms': [{'phenomenon': 'binding', 'name': f'paradigm_{i}', 'accuracy': 0.7 + 0.01 * i} for i in range(3)],
   'split': 'test',
 }
 
@@ -160,6 +162,11 @@ def test_recorded_matrix_is_that_of_the_runs(tmp_path, program, monkeypatch):
     assert curves.recorded(one)['lineage/mini/tokens/1/bert/blimp'] == (70.0, 0.0)
     page = pages.pages()['lineage.md']
     assert all(line in page for line in lines if line.startswith('| BERT'))
+    of_page = hook('lineage_page')
+    assert of_page.result().startswith(f'| {" | ".join(title for title, _ in matrix_of.heads(one))} |')
+    assert '### 4 million tokens\n\n- No difference is shown.\n\nNot shown at this size:\n\n- ' in of_page.shown()
+    assert 'unigrams' not in of_page.shown() and '; 2 seeds each)' in of_page.shown()
+    assert [file.read_bytes()[:4] for file in of_page.draw(tmp_path)] == [b'\x89PNG'] * 2
   finally:
     measured.measurements.cache_clear()
 
@@ -264,3 +271,12 @@ def test_options_of_a_row_give_its_run_without_a_choice():
 def test_marks_of_the_pictures_are_the_published_accuracies():
   found = {mark.label: mark.y for mark in lineage.build().marks}
   assert found == {f'{one.name}, {published_pairs.NOTE}': one.overall for one in published_pairs.BLIMP if one.phenomena}
+
+
+def test_recipes_have_the_sizes_of_the_configs():
+  found = {line.split(' | ')[0]: line for line in hook('lineage_page').recipes().splitlines()}
+  assert len(found) == 12
+  assert (
+    '| `N` 2, `D` 444, `E` 444 | 32 x 64 | contiguous text | 100% | none | mean, maximum and last |' in found['| LSTM']
+  )
+  assert '| 15% | none | first token |' in found['| BERT'] and '`M` 128' in found['| XLNet']
