@@ -77,6 +77,10 @@ def test_approximate_randomization_is_scipys_permutation_test():
   )
   assert statistics.approximate_randomization(a, b) == pytest.approx(exact.pvalue, abs=0.01)
   assert statistics.approximate_randomization(a, a, resamples=RESAMPLES) == 1
+  for pair in ((a, b), (a > 0, b > 0)):  # the same exchanges
+    assert statistics.approximate_randomization(*pair) == statistics.approximate_randomization(
+      *pair, lambda x: x.mean()
+    )
 
 
 def test_randomization_of_counts_exchanges_whole_rows():

@@ -8,6 +8,7 @@ interval is without 0.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from launch.tables.paradigms import Accuracies
 from lmx import statistics
 
 LEVEL = 0.05
+_RESAMPLES = 99_999  # the least p-value, 1 / 100,000, stays small after the correction
 
 
 class Finding(NamedTuple):
@@ -77,37 +79,27 @@ def _compare(group: str, names: tuple[str, str], systems: Mapping[str, Accuracie
   better, worse = sorted(names, key=lambda name: -arrays[name].mean())
   a_SP, b_SP = arrays[better], arrays[worse]
   low, high = _interval(a_SP, b_SP)
-  p = _p_value(a_SP.mean(axis=0) - b_SP.mean(axis=0))
+  p = statistics.approximate_randomization(a_SP.mean(axis=0), b_SP.mean(axis=0), resamples=_RESAMPLES)
   difference = float(a_SP.mean() - b_SP.mean())
   return Finding(group, better, worse, difference, low, high, p, (len(a_SP), len(b_SP)), 1)
 
 
-def _p_value(difference_P: np.ndarray, seed: int = 0) -> float:
-  """Return the share of random exchanges of paradigms between the systems whose difference is at least this one."""
-  from scipy import stats  # takes a second to import
-
-  tested = stats.permutation_test(
-    (difference_P,),
-    lambda x, axis: x.mean(axis=axis),
-    permutation_type='samples',
-    vectorized=True,
-    n_resamples=statistics.RESAMPLES,
-    rng=np.random.default_rng(seed),
-  )
-  return float(tested.pvalue)
-
-
-def _interval(a_SP: np.ndarray, b_SP: np.ndarray, seed: int = 0) -> tuple[float, float]:
+def _interval(a_SP: np.ndarray, b_SP: np.ndarray) -> tuple[float, float]:
   """Return the 95% interval of the difference of the means of two arrays of the same paradigms."""
-  rng, paradigms = np.random.default_rng(seed), a_SP.shape[1]
-  counts_RP = rng.multinomial(paradigms, [1 / paradigms] * paradigms, statistics.RESAMPLES)
+  rng = np.random.default_rng(1)
   means_RP = [
     rng.multinomial(len(x_SP), [1 / len(x_SP)] * len(x_SP), statistics.RESAMPLES) @ x_SP / len(x_SP)
     for x_SP in (a_SP, b_SP)
   ]
-  found_R = (counts_RP * (means_RP[0] - means_RP[1])).sum(axis=1) / paradigms
+  found_R = (_counts(a_SP.shape[1]) * (means_RP[0] - means_RP[1])).sum(axis=1) / a_SP.shape[1]
   low, high = np.quantile(found_R, [(1 - statistics.LEVEL) / 2, (1 + statistics.LEVEL) / 2])
   return float(low), float(high)
+
+
+@functools.cache
+def _counts(paradigms: int) -> np.ndarray:
+  """Return how often each paradigm is in each resample of the bootstrap."""
+  return np.random.default_rng(0).multinomial(paradigms, [1 / paradigms] * paradigms, statistics.RESAMPLES)
 
 
 def sentence(one: Finding) -> str:

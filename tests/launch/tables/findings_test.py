@@ -26,7 +26,7 @@ def test_differences_are_corrected_for_all_pairs_of_a_group():
   assert [(one.group, one.compared) for one in found] == [('small', 3)] * 3 + [('large', 1)]
   raw = {frozenset((one.better, one.worse)): _p(systems, one) for one in found[:3]}
   corrected = dict(zip(raw, np.minimum(1, _holm(list(raw.values()))), strict=True))
-  assert {frozenset((one.better, one.worse)): one.p for one in found[:3]} == pytest.approx(corrected, abs=0.03)
+  assert {frozenset((one.better, one.worse)): one.p for one in found[:3]} == pytest.approx(corrected, abs=0.005)
   assert [one.is_shown for one in found] == [True, True, False, True]
   assert [one.difference for one in found] == sorted((one.difference for one in found[:3]), reverse=True) + [
     found[3].difference
