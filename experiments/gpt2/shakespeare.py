@@ -13,7 +13,7 @@ parameters, as in nanoGPT.
 
 `baby` is nanoGPT's config/train_shakespeare_char.py, `cpu` the flags that its README gives for a machine without GPU.
 The validation loss covers the whole split in adjacent windows; nanoGPT estimates it from random windows (200 batches,
-or 20 for `cpu`).
+or 20 of 12 for `cpu`), as `lmx evaluate` does with --config.data.batching.drawn=240 --no-baselines.
 
 Deviations: nanoGPT omits biases (--config.model.bias=False); here the model has them, as in the paper. nanoGPT samples
 windows anywhere in the text; here an epoch's windows are adjacent, with a random offset and in random order.

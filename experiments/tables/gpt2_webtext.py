@@ -1,44 +1,58 @@
 """GPT-2 as nanoGPT reports it: OpenAI's weights and the smallest model from scratch on web text, and Shakespeare."""
 
-from experiments.tables import CORES, GPU, POD, Row, Run, Table, Unmeasured, imported, manual_dir
+from experiments.tables import CORES, GPU, POD, Row, Run, Table, imported, manual_dir
 
 _ROWS = {'124m': 'gpt2', '355m': 'gpt2_medium', '774m': 'gpt2_large', '1558m': 'gpt2_xl'}
-_WHOLE = 'of the whole split; printed: an estimate of {} batches drawn at random'  # eval_iters
-_SHAKESPEARE = {'cpu': ('cpu_4l', '20 batches of 12 windows'), 'baby': ('gpu_6l', '200 batches of 64 windows')}
+# Windows of nanoGPT's estimates, eval_iters * batch_size: of the weights (config/eval_gpt2.py), of Shakespeare by row.
+_WEIGHTS = 500 * 8
+_SHAKESPEARE = {'cpu': ('cpu_4l', 20 * 12), 'baby': ('gpu_6l', 200 * 64)}
+_WHOLE = 'of the whole split; printed: an estimate of 200 batches drawn at random'
+_DRAWN = 'an estimate from {:,} windows drawn at random, as printed; ours are other ones'
+
+
+def _drawn(windows: int, split: str = 'valid', start: str = '{dir}', *flags: str) -> str:
+  """Return the command that estimates the loss of a split from windows at random places."""
+  words = [f'evaluate --workdir={start}', *flags, f'--split={split}', f'--config.data.batching.drawn={windows}']
+  return ' '.join([*words, '--no-baselines', f'--output={{dir}}/drawn_{split}.json'])
 
 
 def _evaluated(size: str) -> Run:
-  """Return the evaluation of OpenAI's weights on held-out web text."""
-  command = (
-    f'evaluate --workdir={{imported/gpt2_{size}}} --config=experiments/gpt2/webtext.py:124m --split=valid '
-    f'--config.{manual_dir("webtext")} --output={{dir}}/valid.json'
-  )
-  return Run(f'gpt2/webtext_of_weights_{size}', then=(command,), seeds=0)
+  """Return the evaluation of OpenAI's weights on web text."""
+  config = ('--config=experiments/gpt2/webtext.py:124m', f'--config.{manual_dir("webtext")}')
+  commands = [_drawn(_WEIGHTS, split, f'{{imported/gpt2_{size}}}', *config) for split in ('train', 'valid')]
+  return Run(f'gpt2/webtext_of_weights_{size}', then=tuple(commands), seeds=0)
 
 
 TABLE = Table(
   'GPT-2, web text and Shakespeare',
   'the README of karpathy/nanoGPT',
   prints=(('nanoGPT (code)', 'text'),),
-  unmeasured=(
-    Unmeasured(
-      'gpt2/nanogpt_owt/*/train', 'estimated there from a sample of the 9 billion tokens of the training split'
-    ),
-  ),
   rows=(
     *(
-      Row(f'gpt2/nanogpt_owt/{row}/valid', f'gpt2/webtext_of_weights_{size}', 'loss', 'valid', note=_WHOLE.format(500))
+      Row(
+        f'gpt2/nanogpt_owt/{row}/{split}',
+        f'gpt2/webtext_of_weights_{size}',
+        'loss',
+        f'drawn_{split}',
+        note=_DRAWN.format(_WEIGHTS),
+      )
       for size, row in _ROWS.items()
+      for split in ('train', 'valid')
     ),
-    Row('gpt2/nanogpt_owt/repro_124m/valid', 'gpt2/webtext_124m', 'loss', note=_WHOLE.format(200)),
+    Row('gpt2/nanogpt_owt/repro_124m/valid', 'gpt2/webtext_124m', 'loss', note=_WHOLE),
     *(
       Row(
         f'gpt2/nanogpt_shakespeare/{row}/valid',
         f'gpt2/shakespeare_{variant}',
         'loss',
-        note=f'of the whole split; printed: an estimate of {estimate} drawn at random',
+        'drawn_valid',
+        note=_DRAWN.format(windows),
       )
-      for variant, (row, estimate) in _SHAKESPEARE.items()
+      for variant, (row, windows) in _SHAKESPEARE.items()
+    ),
+    *(
+      Row(f'gpt2/shakespeare_whole/{row}', f'gpt2/shakespeare_{variant}', 'loss')
+      for variant, (row, _) in _SHAKESPEARE.items()
     ),
   ),
   runs=(
@@ -55,9 +69,10 @@ TABLE = Table(
         f'gpt2/shakespeare_{variant}',
         f'experiments/gpt2/shakespeare.py:{variant}',
         (manual_dir('shakespeare'), 'model.bias=false'),
+        (_drawn(windows),),
         needs=CORES if variant == 'cpu' else GPU,
       )
-      for variant in _SHAKESPEARE
+      for variant, (_, windows) in _SHAKESPEARE.items()
     ),
   ),
   note='On the held-out part of OpenWebText; losses of other text do not compare.',

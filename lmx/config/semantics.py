@@ -246,6 +246,7 @@ _LATER: dict[str, Any] = {
   **dict.fromkeys((f'semantics.{rule}' for rule in ('numba_attention', 'numba_loops', 'numba_updates')), 0),
   'data.batching.context': 'sentence',
   'data.batching.documents': '',
+  'data.batching.drawn': 0,
   'data.batching.packed': False,
   'data.batching.pad_id': -1,
   'data.batching.rows_per_bucket': 0,

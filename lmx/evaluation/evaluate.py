@@ -170,15 +170,22 @@ def check_finite(run: Run, totals: Totals, params: Params, where: str) -> None:
 def report(run: Run, counts: Mapping[str, int], totals: Totals) -> dict[str, Any]:
   """Return the metrics of `results.json` from totals, as the objective names them.
 
+  Of windows that are drawn at random, the words and characters are not counted.
+
   Raises:
     ValueError: the objective does not declare one of them in METRICS.
   """
   objective = objectives.get(run.objective_name)
-  metrics = dict(objective.report(run.objective, totals, counts))
+  metrics = dict(objective.report(run.objective, totals, {} if _drawn(run) else counts))
   metrics |= {'macro_f1': by_class.macro_f1(classes)} if (classes := _classes(run, totals)) else {}
   if undeclared := [name for name in metrics if metric.find(objective.METRICS, name) is None]:
     raise ValueError(f'METRICS: got none for {", ".join(undeclared)}; declare them in objective "{run.objective_name}"')
   return metrics
+
+
+def _drawn(run: Run) -> int:
+  """Return the number of windows that an evaluation draws at random; 0 reads the whole split."""
+  return getattr(run.data.batching, 'drawn', 0)
 
 
 def _classes(run: Run, totals: Totals, labels: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
@@ -298,7 +305,7 @@ def _unknown_charged(run: Run, counts: Mapping[str, int]) -> dict[str, bool]:
   """Return whether metrics charge the spelling of unknown words, {} if there are none."""
   if objectives.get(run.objective_name).score is None or counts.get('unknown_words') == 0:
     return {}
-  return {'unknown_charged': 'unknown_words' in counts}
+  return {'unknown_charged': 'unknown_words' in counts and not _drawn(run)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -347,9 +354,14 @@ def token_nll(run: Run, corpus: Any, params: Params, split: str) -> np.ndarray:
     (tokens,) float64 in nats; NaN for tokens that are never predicted, such as the first of a stream.
 
   Raises:
-    InputError: the objective is no left-to-right language model's, or there is no such split.
+    InputError: the objective is no left-to-right language model's, there is no such split, or windows are drawn.
   """
   check_scored(run)
+  if _drawn(run):
+    raise InputError(
+      f'data.batching.drawn: got {_drawn(run)}; expected 0, because every token of the split is needed; leave out the '
+      'baselines (--no-baselines, evaluation.baselines=false)'
+    )
   losses_of = _compiled_losses(run.model_name, run.measured, run.objective_name, run.objective)
   batches = pipeline.batches(final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
   data = corpus.splits[split]

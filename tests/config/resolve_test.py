@@ -95,7 +95,7 @@ def test_batching_accepts_a_name_or_a_section():
   changed = resolve.load('experiments/word2vec/quickstart.py', ['data.batching.window=3'])
   assert changed.data.batching.window == 3 and changed.data.batching.chunk == base.data.batching.chunk
   other = resolve.load('experiments/word2vec/quickstart.py', ['data.batching=windows', 'data.batching.stride=8'])
-  assert other.data.batching.to_dict() == {'name': 'windows', 'stride': 8, 'ends': True, 'second': False}
+  assert other.data.batching.to_dict() == {'name': 'windows', 'stride': 8, 'ends': True, 'second': False, 'drawn': 0}
   assert resolve.digest(changed) != resolve.digest(base)
   with pytest.raises(InputError, match='data.batching.window: 5 in the run, 3'):
     resolve.check_same(base, changed, 'runs/x')

@@ -223,6 +223,11 @@ def test_description_counts_tokens_steps_and_padding():
     ({'batching': {'name': 'pairs', 'masking': 'left_to_right', 'whole_word': True}}, 'masks nothing; omit it'),
     ({'batching': {'name': 'windows', 'stride': 40}}, 'data.batching.stride: got 40'),
     ({'batching': {'name': 'windows', 'stride': 30}, 'eval_length': 20}, 'at most 20'),
+    (
+      {'batching': {'name': 'windows', 'stride': 8, 'drawn': 6}},
+      'data.batching.stride: got 8 with data.batching.drawn=6',
+    ),
+    ({'batching': {'name': 'windows', 'drawn': -1}}, 'data.batching.drawn: got -1; expected at least 0'),
     ({'batching': 'pairs', 'length': 4}, 'at least 5'),
     ({'batching': 'pairs', 'eval_length': 4}, 'at least 5'),
     ({'tokenizer': 'word'}, 'did you mean "words"'),

@@ -172,6 +172,24 @@ def test_unknown_words_of_text_files_are_spelled(tmp_path, monkeypatch):
   assert 'unknown_words' not in evaluate.text_counts(corpus, 'test', run.data)
 
 
+def test_drawn_windows_have_no_metric_of_the_whole_text(tmp_path, monkeypatch):
+  """The words and bytes of a split are no denominators for the loss of some of its windows."""
+  monkeypatch.setenv('LMX_CACHE', str(tmp_path / 'cache'))
+  (tmp_path / 'train.txt').write_text('a b a b c ' * 40)
+  (tmp_path / 'test.txt').write_text('a zyx b ' * 40)
+  settings = ['data.dataset=text_files', f'data.manual_dir={tmp_path}', 'data.tokenizer=words', 'data.split_fraction=0']
+  for drawn, names in ((0, {'perplexity_per_word', 'bits_per_byte'}), (6, set())):
+    run = resolve.to_run(
+      resolve.load('experiments/gpt2/quickstart.py:tiny', [*settings, f'data.batching.drawn={drawn}']), 6
+    )
+    found = evaluate.compute_results(run, pipeline.load(run.data), 'test', {'nll': (20.0, 10.0)})
+    assert found.keys() & {'perplexity_per_word', 'bits_per_byte', 'bits_per_byte_with_spelling'} >= names
+    assert (names == set()) == ('bits_per_byte' not in found) and found['loss'] == 2.0
+    assert found['unknown_charged'] == (not drawn) and ('6 windows at random places' in found['protocol']) == bool(
+      drawn
+    )
+
+
 @pytest.fixture(scope='module')
 def streams():
   """A tiny AWD-LSTM and the sums over its validation split in streams, one row after the other on one device."""

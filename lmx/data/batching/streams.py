@@ -56,7 +56,7 @@ class Config:
       raise InputError('data.batching.counted: got True with data.batching.random_length; expected only one of them')
 
 
-check = windows.check
+check = windows.check_stride
 
 
 def build(data: Any, corpus: Any, split: str, seed: int, *, train: bool) -> Streams | OverlappingWindows:

@@ -74,6 +74,16 @@ def test_sliding_windows_predict_every_token_once_with_context():
           assert start <= 0 or not first.size or first[0] >= T - stride
 
 
+def test_drawn_windows_start_anywhere_and_predict_all_of_their_tokens():
+  batches = make('windows', split(20), 4, 8, train=False, drawn=90)
+  found = np.array(counted(batches)).reshape(90, 8, 2)
+  assert (found[:, :, 1] == found[:, :, 0] + 1).all() and (np.diff(found[:, :, 0]) == 1).all()
+  assert {*found[:, 0, 0].tolist()} == {*range(12)}, 'the last of the 12 places predicts the last token'
+  assert batches.tokens_per_epoch == 720 and '90 windows at random places' in batches.protocol
+  assert counted(make('windows', split(20), 4, 8, train=False, drawn=90)) == counted(batches)
+  assert len(counted(make('windows', split(5), 4, 8, train=False, drawn=3))) == 3 * 4, 'a split shorter than a window'
+
+
 def test_streams_are_evaluated_in_overlapping_windows_from_an_empty_state():
   corpus = Corpus(TOKENIZER, {'test': split(66), 'train': split(66)}, {}, '')
   options = dict(batch_size=3, length=5, eval_length=8)

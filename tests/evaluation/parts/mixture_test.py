@@ -152,6 +152,9 @@ def test_unmeasured_programs_are_reported(corpus):
   run, params = run_of(corpus, 'bert', batching='packed')
   with pytest.raises(InputError, match='does not predict each token'):
     evaluate.token_nll(run, corpus, params, 'test')
+  run, params = run_of(corpus, 'gpt2', batching={'name': 'windows', 'drawn': 3})
+  with pytest.raises(InputError, match='data.batching.drawn: got 3; expected 0, because every token'):
+    evaluate.token_nll(run, corpus, params, 'test')
 
 
 def test_from_the_command_line(tmp_path, capsys):
