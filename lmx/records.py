@@ -28,7 +28,7 @@ NONFINITE = {'NaN': math.nan, 'Infinity': math.inf, '-Infinity': -math.inf}  # s
 _DEEPEST = 32  # levels of lists and objects
 _LARGEST = 2**63 - 1  # of steps and seeds
 _CHECKPOINT = re.compile(r'step_(\d{1,18})(\.\d+)?')
-_COUNTS = ('step', 'steps', 'seed', 'skipped_updates', 'tokens_counted')
+_COUNTS = ('step', 'steps', 'seed', 'skipped_updates', 'tokens_counted', 'unknown_words')
 _TEXTS = (
   'name',
   'model',

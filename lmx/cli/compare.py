@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from lmx import records
 from lmx.cli import results as results_command
 from lmx.errors import InputError
+from lmx.metrics import language
 
 if TYPE_CHECKING:
   from lmx.evaluation.comparison import Compared, System
@@ -150,6 +151,8 @@ def _lines(systems: Sequence[System], found: Sequence[Compared], metric: str, te
   lines += [f'{one.name}: p = {one.library[1]:.4f} by {one.library[0]}' for one in found if one.library]
   if rows is None:
     lines.append(f'over seeds, because not all runs saved their rows ({records.ROWS})')
+  uncharged = {one.name: language.describe_uncharged(one.results[0], metric) for one in systems}
+  lines += [f'{name}: {remark}' for name, remark in uncharged.items() if remark]
   return [*lines, *_notes(systems)]
 
 

@@ -23,6 +23,7 @@ from lmx import records
 from lmx import statistics as intervals
 from lmx.config import experiment, paths
 from lmx.errors import InputError, nearest
+from lmx.metrics import language
 
 LABEL = ('name', 'dataset', 'split')  # the model is in the config
 # Settings that may differ in a group: paths of data and tokenizer (the data hash covers their content), and settings of
@@ -158,6 +159,7 @@ def _row(group: Sequence[Mapping[str, Any]], differing: Mapping[str, Any], metri
     'same_seed': len(set(seeds)) < len(seeds),
     'workdirs': [one['path'] for one in group],
     'differing': dict(differing),
+    'uncharged': language.describe_uncharged(group[0], metric),
   }
 
 
@@ -223,7 +225,8 @@ def _lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     spread = [f'{"":8}' if row[key] is None else f'{row[key]:8.3f}' for key in ('deviation', 'error')]
     cells = [f'{row["name"]:{width}}  {metric:{wide}} {row["runs"]:4} {row["mean"]:10.3f}', _span(row['interval'])]
     cells += [*spread, f'{row["least"]:10.3f}', f'{row["greatest"]:10.3f}']
-    lines.append(f'{" ".join(cells)}  {row["model"]}, {row["dataset"]}/{row["split"]}')
+    about = [row['model'], f'{row["dataset"]}/{row["split"]}', row['uncharged']]
+    lines.append(f'{" ".join(cells)}  {", ".join(filter(None, about))}')
     if row['same_seed']:
       lines.append(f'{"":{width}}  some of these runs have the same seed')
     if row['differing']:

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from lmx import documents, records, storage
 from lmx.errors import InputError, explain
+from lmx.metrics import language
 from lmx.reporting import ledger
 from lmx.reporting.waiting import duration
 
@@ -107,13 +108,14 @@ def read_row(workdir: Any, metric: str = '') -> dict[str, Any]:
     best_step=best and best.step,
     metric=name,
     value=value if records.is_number(value) else None,
+    uncharged=language.describe_uncharged(results, name),
     time=ledger.read(workdir),
   )
 
 
 def _row(workdir: Any, **shown: Any) -> dict[str, Any]:
   row = dict.fromkeys(('model', 'state', 'step', 'steps', 'best_by', 'best_value', 'best_step', 'metric', 'value'))
-  return {'run': str(workdir), **row, 'kept': [], 'time': {}, **shown, 'changed': _changed(workdir)}
+  return {'run': str(workdir), **row, 'kept': [], 'time': {}, 'uncharged': '', **shown, 'changed': _changed(workdir)}
 
 
 class Best(NamedTuple):
@@ -247,6 +249,8 @@ def _lines(rows: list[dict[str, Any]], with_time: bool = False) -> Iterator[str]
   for row in rows:
     if row['kept']:
       yield f'{row["run"]}: kept at {describe_kept(row["kept"])}'
+    if row['uncharged']:
+      yield f'{row["run"]}: {row["uncharged"]} in {row["metric"]}'
     if with_time and row['time']:
       sessions = row['time']['sessions']
       yield (

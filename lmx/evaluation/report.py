@@ -15,7 +15,7 @@ from lmx.data.corpus import Corpus
 from lmx.engine import precision, sharding
 from lmx.evaluation import evaluate, parts, samples
 from lmx.evaluation.parts import Evaluation
-from lmx.metrics import by_class, metric
+from lmx.metrics import by_class, language, metric
 from lmx.reporting import loss_curve, run_log, waiting
 from lmx.runs import training
 from lmx.runs.restore import RestoredRun
@@ -179,18 +179,20 @@ def summary(metrics: Mapping[str, Any], objective: Objective) -> str:
       rows.append((label.format(**other), f'{other[headline]:12{declared.headline}}'))
   counted = f'{metrics["tokens_counted"]:,} {metrics["unit"]}'
   title = f'{_caption(headline, metrics)} on {metrics["dataset"]}/{metrics["split"]} ({counted})'
-  width = max(24, *(len(label) for label, _ in rows))
+  named = [(one, name) for one in objective.METRICS if one.shown for name in fnmatch.filter(metrics, one.name)]
+  shown = [(_caption(name, metrics), f'{metrics[name]:12{one.format}}') for one, name in named if name != headline]
+  width = max(24, *(len(label) for label, _ in (*rows, *shown)))
   lines = [title, *(f'  {label:{width}} {value}' for label, value in rows)]
   if 'interval' in metrics:
     low, high = (f'{bound:{declared.headline}}' for bound in metrics['interval'])
     about = '{count:,} {unit}'.format(**metrics['rows'])
-    lines.append(f'  {"95% interval":24} {low:>12} to {high} (bootstrap over {about})')
-  for one in objective.METRICS:
-    names = fnmatch.filter(metrics, one.name) if one.shown else []
-    lines += [f'  {_caption(name, metrics):24} {metrics[name]:12{one.format}}' for name in names if name != headline]
+    lines.append(f'  {"95% interval":{width}} {low:>12} to {high} (bootstrap over {about})')
+  lines += [f'  {label:{width}} {value}' for label, value in shown]
   lines += [line for part in selected for line in part.lines(metrics)]
   lines += by_class.lines(metrics['classes']) if 'classes' in metrics else []
   lines.append(f'  ({metrics["protocol"]})')
+  if uncharged := language.describe_uncharged(metrics, headline):
+    lines.append(f'  ({uncharged}{"; metrics with spelling charge them" * ("unknown_words" in metrics)})')
   if 'averaged_steps' in metrics:
     steps = metrics['averaged_steps']
     lines.append(f'  (mean of {len(steps)} checkpoints: {", ".join(map(str, steps))})')

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lmx.metrics.metric import Metric
 
@@ -23,10 +23,12 @@ METRICS = (
   PERPLEXITY_PER_TOKEN,
   Metric('bits_per_character', False, headline=',.3f'),
   Metric('bits_per_byte', False),
-  Metric('perplexity_per_word_with_spelling', False, shown=False),
-  Metric('bits_per_byte_with_spelling', False, shown=False),
+  Metric('perplexity_per_word_with_spelling', False, ',.2f'),
+  Metric('bits_per_character_with_spelling', False),
+  Metric('bits_per_byte_with_spelling', False),
   Metric('unknown_words', None, ',.0f', shown=False),
 )
+_OF_TEXT = ('perplexity_per_word', 'bits_per_character', 'bits_per_byte')  # each also has a form `..._with_spelling`
 ALPHABET = 256  # values of a byte
 MAX_SHOWN_PERPLEXITY = 1e6  # word perplexity limit: beyond it, bits per character are more informative
 
@@ -72,23 +74,29 @@ def report(nll: float, tokens: float, counts: Mapping[str, float]) -> dict[str, 
 
   Returns:
     `loss` (nats a token), `perplexity_per_token`, and where known `perplexity_per_word`,
-    `bits_per_character` and `bits_per_byte`; with unknown words also `unknown_words`,
-    `perplexity_per_word_with_spelling` and `bits_per_byte_with_spelling`.
+    `bits_per_character` and `bits_per_byte`; with unknown words also `unknown_words` and these
+    metrics as `..._with_spelling`.
   """
   loss = nll / tokens if tokens > 0 else math.nan
-  metrics = {'loss': loss, 'perplexity_per_token': perplexity(nll, tokens)}
-  if counts.get('words'):
-    metrics['perplexity_per_word'] = perplexity(nll, counts['words'])
-  if counts.get('characters'):
-    metrics['bits_per_character'] = bits(nll, counts['characters'])
-  if counts.get('bytes'):
-    metrics['bits_per_byte'] = bits(nll, counts['bytes'])
+  metrics = {'loss': loss, 'perplexity_per_token': perplexity(nll, tokens), **_of_text(nll, counts)}
   if counts.get('unknown_words'):
     spelled = nll + Unknown(int(counts['unknown_words']), int(counts['unknown_bytes'])).nats
     metrics['unknown_words'] = counts['unknown_words']
-    metrics['perplexity_per_word_with_spelling'] = perplexity(spelled, counts.get('words', 0))
-    metrics['bits_per_byte_with_spelling'] = bits(spelled, counts['bytes'])
+    metrics |= {f'{name}_with_spelling': value for name, value in _of_text(spelled, counts).items()}
   return metrics
+
+
+def _of_text(nll: float, counts: Mapping[str, float]) -> dict[str, float]:
+  """Return the metrics whose denominators are properties of the text, where the text has any of them."""
+  units = zip(_OF_TEXT, ('words', 'characters', 'bytes'), (perplexity, bits, bits), strict=True)
+  return {name: rate(nll, counts[unit]) for name, unit, rate in units if counts.get(unit)}
+
+
+def describe_uncharged(metrics: Mapping[str, Any], name: str) -> str:
+  """Return a remark if the metric `name` of an evaluation does not charge the spelling of unknown words, else ''."""
+  if name in _OF_TEXT and metrics.get('unknown_words'):
+    return f'{metrics["unknown_words"]:,} unknown words not charged'
+  return '<unk> not charged' if name in _OF_TEXT and metrics.get('unknown_charged') is False else ''
 
 
 def is_astronomical(metrics: Mapping[str, float]) -> bool:

@@ -127,6 +127,16 @@ def test_seeds_without_rows_by_welch(tmp_path, capsys):
   assert "Welch's t test over seeds" in (out := capsys.readouterr().out) and 'not all runs saved their rows' in out
 
 
+def test_uncharged_unknown_words_are_named(tmp_path, capsys):
+  runs = [str(tmp_path / name) for name in 'ab']
+  for i in range(4):
+    unknown = {'unknown_words': 7} if i < 2 else {}
+    put(tmp_path / 'aabb'[i] / str(i), seed=i, metric='bits_per_byte', bits_per_byte=2.0 + i, **unknown)
+  compare(tmp_path, *runs)
+  assert 'a: 7 unknown words not charged' in (lines := capsys.readouterr().out.splitlines())
+  assert not any(line.startswith('b: ') for line in lines)
+
+
 @pytest.mark.parametrize(
   'change, options, message',
   [

@@ -62,6 +62,13 @@ def test_single_run_has_its_bootstrap_interval(tmp_path, capsys):
   assert rows[0]['interval']['method'] == 't'
 
 
+def test_uncharged_unknown_words_are_named_beside_the_value(tmp_path, capsys):
+  run = put(tmp_path / 'a', 0, 0.5, metric='bits_per_byte', bits_per_byte=2.0, unknown_words=7)
+  assert rows_of(tmp_path, run)[0]['uncharged'] == '7 unknown words not charged'
+  assert capsys.readouterr().out.splitlines()[1].endswith('bert:base, glue/rte/valid, 7 unknown words not charged')
+  assert rows_of(tmp_path, run, '--metric=loss')[0]['uncharged'] == ''
+
+
 def test_f1_names_its_class(tmp_path, capsys):
   runs = [put(tmp_path / f'a{i}', i, 0.5, metric='f1', f1=0.25, positive='duplicate') for i in range(2)]
   assert rows_of(tmp_path, *runs)[0]['positive'] == 'duplicate'

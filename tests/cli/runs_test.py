@@ -97,6 +97,13 @@ def test_best_validation_is_by_the_metric_that_selects_checkpoints():
   assert runs.best_validation({}, log[:0]) is None
 
 
+def test_uncharged_unknown_words_are_named(tmp_path, capsys):
+  put(tmp_path / 'a', results={'metric': 'bits_per_byte', 'bits_per_byte': 2.0, 'unknown_words': 7})
+  remark = f'{tmp_path}/a: 7 unknown words not charged in bits_per_byte'
+  assert remark in ['  '.join(line) for line in table(capsys, tmp_path)]
+  assert remark not in ['  '.join(line) for line in table(capsys, tmp_path, '--metric=loss')]
+
+
 def test_metric_option_selects_the_column(folder, capsys, tmp_path):
   main.main(['runs', str(folder), '--metric=accuracy', f'--output={tmp_path}/out.json'])
   rows = json.loads((tmp_path / 'out.json').read_text())['rows']

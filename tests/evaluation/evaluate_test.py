@@ -18,7 +18,7 @@ from lmx.data.corpus import Corpus
 from lmx.data.tokenizers.characters import Bytes
 from lmx.engine import sharding, step
 from lmx.errors import InputWarning
-from lmx.evaluation import evaluate, parts
+from lmx.evaluation import evaluate, parts, report
 from lmx.evaluation.parts import ngrams
 from lmx.metrics import language
 from lmx.models import registry
@@ -161,6 +161,9 @@ def test_unknown_words_of_text_files_are_spelled(tmp_path, monkeypatch):
   assert found['unknown_charged'] and found['unknown_words'] == 3
   bits = (20 + 9 * np.log(257)) / np.log(2) / corpus.splits['test'].counts['bytes']
   assert found['bits_per_byte_with_spelling'] == pytest.approx(bits)
+  shown = report.summary(found, objectives.get('causal_lm'))
+  assert shown.partition('bits per byte with spelling')[2].split()[0] == f'{bits:.3f}'
+  assert '(3 unknown words not charged; metrics with spelling charge them)' in shown
   assert 'unknown_charged' not in evaluate.compute_results(run, corpus, 'valid', {'nll': (2.0, 1.0)})
   without = dataclasses.replace(corpus, splits={name: corpus.splits[name] for name in ('train', 'test')})
   baseline = ngrams.measure(parts.Subject(run, without, {}, None, 'test', False)).metrics['baselines']['unigram']

@@ -20,6 +20,18 @@ def test_each_score_has_its_own_denominator():
   }
 
 
+def test_uncharged_unknown_words_are_named():
+  found = language.report(100.0, 50, {'words': 20, 'bytes': 125, 'unknown_words': 7, 'unknown_bytes': 9})
+  assert found['bits_per_byte_with_spelling'] == pytest.approx((100 + 16 * math.log(257)) / 125 / math.log(2))
+  assert not {'bits_per_character', 'bits_per_character_with_spelling'} & {*found}
+  remarks = {name: language.describe_uncharged(found, name) for name in found}
+  assert {name: remark for name, remark in remarks.items() if remark} == dict.fromkeys(
+    ('perplexity_per_word', 'bits_per_byte'), '7 unknown words not charged'
+  )
+  assert language.describe_uncharged({'unknown_charged': False}, 'bits_per_byte') == '<unk> not charged'
+  assert language.describe_uncharged({}, 'bits_per_byte') == ''
+
+
 def test_zero_count_gives_no_score():
   assert set(language.report(1.0, 5, {'words': 0})) == {'loss', 'perplexity_per_token'}
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 from markupsafe import Markup
 
-from lmx.metrics import by_class, correlation
+from lmx.metrics import by_class, correlation, language
 from lmx.reporting import ledger, loss_curve
 from lmx.reporting.html_report import charts, formats
 from lmx.reporting.html_report.formats import number, words
@@ -96,6 +96,7 @@ def _tiles(report: Report) -> Iterator[tuple[str, Any, str]]:
   results = report.results
   if report.value is not None:
     note = f'on {results["dataset"]}/{results["split"]}' if results else 'in the last validation'
+    note += f', {uncharged}' if (uncharged := language.describe_uncharged(results, report.metric)) else ''
     note += f', 95% interval {_interval(report)}' if 'interval' in results else ''
     yield words(report.metric), shown(report, report.metric, report.value), note
   if report.best:
