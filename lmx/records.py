@@ -28,7 +28,7 @@ NONFINITE = {'NaN': math.nan, 'Infinity': math.inf, '-Infinity': -math.inf}  # s
 _DEEPEST = 32  # levels of lists and objects
 _LARGEST = 2**63 - 1  # of steps and seeds
 _CHECKPOINT = re.compile(r'step_(\d{1,18})(\.\d+)?')
-_COUNTS = ('step', 'steps', 'seed', 'skipped_updates', 'tokens_counted', 'unknown_words')
+_COUNTS = ('step', 'steps', 'seed', 'skipped_updates', 'tokens_counted', 'words_counted', 'unknown_words')
 _TEXTS = (
   'name',
   'model',
@@ -41,6 +41,7 @@ _TEXTS = (
   'commit',
   'device',
   'protocol',
+  'word_rule',
 )
 _AS_WRITTEN = (*_TEXTS, 'labels', 'command', 'versions', 'flags')  # where 'NaN' and 'Infinity' are texts
 _SECONDS = ('seconds', 'training_seconds')

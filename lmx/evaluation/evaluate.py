@@ -244,6 +244,12 @@ def text_counts(corpus: Any, split: str, cfg: pipeline.Config | None = None) -> 
   return counts
 
 
+def words_counted(corpus: Any, scores: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, Any]:
+  """Return the denominator of the perplexity per word with the rule that counted it, {} without such a metric."""
+  known = 'perplexity_per_word' in scores and 'word_rule' in corpus.manifest
+  return {'words_counted': counts['words'], 'word_rule': corpus.manifest['word_rule']} if known else {}
+
+
 def _sample_texts(tokenizer: Any, data: Any) -> list[str]:
   """Return the text of the first tokens of a split; of pairs in two vocabularies, of each document."""
   tokens = np.asarray(data.tokens[:_SAMPLE])
@@ -288,6 +294,7 @@ def compute_results(
     **({'positive': positive} if positive else {}),
     'tokens_counted': int(totals[first][1]),
     'unit': objective.UNIT,
+    **words_counted(corpus, scores, counts),
     'protocol': describe_protocol(run, batches) + _unspaced_note(run, counts, corpus.split(split).counts),
     **_unknown_charged(run, counts),
     'data_hash': corpus.hash,

@@ -191,6 +191,8 @@ def summary(metrics: Mapping[str, Any], objective: Objective) -> str:
   lines += [line for part in selected for line in part.lines(metrics)]
   lines += by_class.lines(metrics['classes']) if 'classes' in metrics else []
   lines.append(f'  ({metrics["protocol"]})')
+  if 'words_counted' in metrics:
+    lines.append(f'  (perplexity per word counts {metrics["words_counted"]:,} {metrics["word_rule"]})')
   if uncharged := language.describe_uncharged(metrics, headline):
     lines.append(f'  ({uncharged}{"; metrics with spelling charge them" * ("unknown_words" in metrics)})')
   if 'averaged_steps' in metrics:

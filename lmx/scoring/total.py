@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lmx.metrics import language, writing_systems
@@ -60,10 +60,10 @@ class Total:
       metrics['nats_per_byte'] = self.nll / counts['bytes']
       if spelled := metrics.get('bits_per_byte_with_spelling'):
         metrics['nats_per_byte_with_spelling'] = spelled * math.log(2.0)
-    return found | metrics | {'notes': list(self._notes(whole))}
+    return found | metrics | {'notes': list(self._notes(scorer, metrics))}
 
-  def _notes(self, whole: bool) -> Iterable[str]:
-    if not whole:
+  def _notes(self, scorer: Scorer, metrics: Mapping[str, float]) -> Iterable[str]:
+    if 'bits_per_byte' not in metrics:
       yield 'no perplexity per word and no bits per byte, because the first token of each text is not predicted'
     if self.counts['unknown_words']:
       yield (
@@ -74,6 +74,11 @@ class Total:
       yield (
         f'the tokenizer changes {self.changed:,} texts, such as by lower-casing, so bits per byte are not comparable '
         'with models of the unchanged text'
+      )
+    if 'perplexity_per_word' in metrics and scorer.tokenizer.kind == 'words':
+      yield (
+        f'perplexity per word counts {self.counts["words"]:,} words between white space; lmx evaluate and lmx ngrams '
+        'count the tokens of a word vocabulary'
       )
 
 

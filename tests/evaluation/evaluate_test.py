@@ -163,6 +163,7 @@ def test_unknown_words_of_text_files_are_spelled(tmp_path, monkeypatch):
   assert found['bits_per_byte_with_spelling'] == pytest.approx(bits)
   shown = report.summary(found, objectives.get('causal_lm'))
   assert shown.partition('bits per byte with spelling')[2].split()[0] == f'{bits:.3f}'
+  assert f'(perplexity per word counts {len(corpus.splits["test"].tokens)} tokens)' in shown
   assert '(3 unknown words not charged; metrics with spelling charge them)' in shown
   assert 'unknown_charged' not in evaluate.compute_results(run, corpus, 'valid', {'nll': (2.0, 1.0)})
   without = dataclasses.replace(corpus, splits={name: corpus.splits[name] for name in ('train', 'test')})

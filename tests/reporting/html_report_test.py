@@ -100,6 +100,7 @@ def hostile_report(text):
     **dict.fromkeys(('name', 'model', 'dataset', 'unit', 'protocol', 'commit', 'device', 'data_hash', 'note'), text),
     **{'split': 'test', 'metric': text, text: 0.25, 'step': 2, 'steps': 2, 'tokens_counted': 5, 'seconds': 5.0},
     **{'accuracy': 0.1, 'majority_accuracy': 0.5, 'validation_loss': 1.0, f'validation_{text}': 2.0},
+    **{'words_counted': 4, 'word_rule': text},
     **{'labels': labels, 'classes': classes, 'confusion': [[1, 2], [3, 4]], 'list': [1, 0.5]},
     **{'baselines': {text: {'loss': 1.0}, 'kneser_ney': {'order': text, 'loss': 1.0}}},
     **{'validation_baselines': {'kneser_ney': {'order': text, 'loss': 1.0}, 'unigram': {'loss': math.nan}}},

@@ -113,6 +113,7 @@ def test_bits_of_tokenizers_have_one_unit():
   assert found['perplexity_per_word'] == pytest.approx(257 ** (18 / 4))
   unknown = total_of(Uniform(Words(['<unk>'], 'space')), texts)  # spells all words; white space costs nothing
   assert unknown['unknown_words'] == 4 and unknown['unknown_bytes'] == 16 and 'vocabularies' in unknown['notes'][0]
+  assert 'counts 4 words between white space; lmx evaluate' in unknown['notes'][1]
   assert unknown['bits_per_byte'] == 0
   assert unknown['bits_per_byte_with_spelling'] == pytest.approx((16 + 4) * np.log2(257) / 18)
   assert unknown['perplexity_per_word_with_spelling'] == pytest.approx(257 ** (20 / 4))

@@ -69,7 +69,9 @@ def evaluate_ngrams(
       data = corpus.split(split)
       nll, _ = by_split(data)
       about = {'model': name, 'split': split, 'tokens_counted': len(data.tokens), 'data_hash': corpus.hash}
-      records.append({**about, **language.report(nll, len(data.tokens), evaluate.text_counts(corpus, split, cfg))})
+      counts = evaluate.text_counts(corpus, split, cfg)
+      scores = language.report(nll, len(data.tokens), counts)
+      records.append({**about, **evaluate.words_counted(corpus, scores, counts), **scores})
   return records
 
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _COUNTS = ('sentences', 'questions', 'sources_cut')
 _NOT_METRICS = (  # numbers in results.json
-  *('step', 'steps', 'seed', 'seconds', 'training_seconds', 'skipped_updates', 'tokens_counted', 'majority_class'),
+  *('step', 'steps', 'seed', 'seconds', 'training_seconds', 'skipped_updates', 'tokens_counted', 'words_counted'),
+  'majority_class',
   *_COUNTS,
 )
 _NAMED = ('name', 'model', 'dataset', 'split', 'metric', 'unit', 'data_hash', 'config_hash', 'commit', 'device')
@@ -200,6 +201,8 @@ def _facts(report: Report) -> Iterator[tuple[str, Any]]:
       yield _baseline(name, baseline), baseline['skipped']
   if 'tokens_counted' in values:
     yield 'counted', Markup('{} {}').format(number(values['tokens_counted']), values.get('unit', 'tokens'))
+  if 'words_counted' in values:
+    yield 'perplexity per word counts', Markup('{} {}').format(number(values['words_counted']), values['word_rule'])
   for name in _COUNTS:
     if _is_number(values.get(name)):
       yield words(name), number(values[name])

@@ -128,7 +128,7 @@ def test_ngrams_by_name(corpus):
     if record['split'] == 'test' and record['model'] in expected:
       total, each = ngram.score(expected[record['model']], test)
       assert record['perplexity_per_token'] == pytest.approx(np.exp(total / len(each)))
-      assert record['tokens_counted'] == len(test)
+      assert record['tokens_counted'] == record['words_counted'] == len(test) and record['word_rule'] == 'tokens'
 
 
 def test_class_models_by_name(corpus):
