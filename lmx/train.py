@@ -496,6 +496,7 @@ class Session:
       'seed': run.seed,
       'config_hash': self.config_hash,
       'steps': self.done,
+      'epochs': round(self.batches.passes * self.done / self.batches.steps, 4),
       'command': redact(list(command)),
       'training_seconds': progress.seconds,
       'skipped_updates': progress.skipped,

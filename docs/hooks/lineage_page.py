@@ -24,10 +24,10 @@ _POOLED = {'': 'mean, maximum and last', 'last': 'last token', 'pooled': 'first 
 
 def _recorded() -> tuple[Any, Any]:
   """Return the table of what is recorded, and the accuracies on minimal pairs by group."""
-  from launch.tables import matrix, phenomena
+  from launch.tables import matrix, paradigms
 
   one = matrix.table('lineage')
-  return one, phenomena.groups(one, [])
+  return one, paradigms.of_table(one, paradigms.recorded())
 
 
 def result() -> str:

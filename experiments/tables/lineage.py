@@ -3,7 +3,7 @@
 `python -m launch.tables lineage --options=size=mini,budget=1+4` runs a stage (docs/lineage.md). Values of an option are
 separated by `+`:
 
-  size     mini, small, medium or base
+  size     mini, small, medium or base; tiny tries the commands
   budget   millions of tokens: 1, 4, 16, 64 (default 1+4)
   design   tokens (equal tokens), flops (equal operations), or both; the default is tokens
   systems  systems of experiments/lineage/systems.py; all without it
@@ -61,10 +61,10 @@ _NOTE = (
   f'byte: {"; ".join(f"{NAMES[name][0]}: {why}" for name, why in _NO_BITS.items())}.'
 )
 _TOKENIZER = 'lineage/tokenizer'
+_NGRAM_ROWS = 'lineage/ngrams/'  # beginning of their ids
 _TOKENIZER_PATH = f'data.tokenizer_path={{{_TOKENIZER}}}/model/tokenizer'
-# Tokens (8,192 subwords) of a text with 13.4 million words, and of BLiMP's 134,000 sentences, for the hours.
-_TEXT = {'valid': 0.37e6, 'test': 0.43e6}
-_TOKENS_PER_WORD = 1.36
+# Tokens (8,192 subwords) of the recorded text's splits, and of BLiMP's 134,000 sentences, for the hours.
+_TEXT = {'valid': 0.42e6, 'test': 0.5e6}
 _BLIMP = 1.7e6
 # Operations per second of a training of size mini on two cores, from its processor time.
 _RATE = {
@@ -188,21 +188,27 @@ def of_rows(options: Mapping[str, str]) -> Table:
     tasks=unique(task for stage, _ in stages.values() for task in stage.tasks),
     systems=unique(system for stage, _ in stages.values() for system in stage.systems),
   )
-  sizes = [size for size in systems.SIZES if any(stage.size == size for stage, _ in stages.values())]
-  groups = [_group(size, design, budget) for size in sizes for design in systems.DESIGNS for budget in systems.BUDGETS]
-  names = [*(name for name, _ in (*_NGRAMS.values(), *NAMES.values())), *_BAGS.values()]
-  lines = [_line(every, ('chance', ''), {'BLiMP, %': '50'})] + [
-    _line(every, (name, ''), cells[group, name])._replace(group=group)
-    for group in (*groups, _WORDS_ONLY)
+  trained = [stages[text][0].size for key, text in options.items() if not key.startswith(_NGRAM_ROWS)]
+  sizes = [size for size in systems.SIZES if size in trained] or ['mini']
+  lines = [_line(every, ('chance', ''), {'BLiMP, %': '50'})]
+  for size, design, budget in itertools.product(sizes, systems.DESIGNS, systems.BUDGETS):
+    group, counted = _group(size, design, budget), _group('mini', 'tokens', budget)  # n-gram models: of every group
+    own = [(group, name) for name, _ in NAMES.values() if (group, name) in cells]
+    if own or (size, design) == (sizes[0], 'tokens'):
+      own = [(counted, name) for name, _ in _NGRAMS.values() if (counted, name) in cells] + own
+    lines += [_line(every, (name, ''), cells[key, name])._replace(group=group) for key, name in own]
+  names = [NAMES['word2vec'][0], *_BAGS.values()]
+  lines += [
+    _line(every, (name, ''), cells[_WORDS_ONLY, name])._replace(group=_WORDS_ONLY)
     for name in names
-    if (group, name) in cells
+    if (_WORDS_ONLY, name) in cells
   ]
   return Table(
     _TITLE,
     _SOURCE,
     rows=tuple(rows.values()),
     runs=tuple(runs.values()),
-    note=f'{"Size" if len(sizes) == 1 else "Sizes"} {" and ".join(sizes)}. {_NOTE}',
+    note=f'{"Sizes" if len(sizes) > 1 else "Size"} {" and ".join(sizes)}. {_NOTE}',
     curves=tuple(_curves(tuple(rows.values()), sizes, every.systems)),
     matrix=Matrix(_columns(every), tuple(lines)),
     marks=_MARKS,
@@ -234,6 +240,8 @@ def _parse(options: str) -> Stage:
     values = tuple(text.split('+'))
     if name not in known:
       raise ValueError(f'option "{name}": unknown; expected one of {", ".join(known)}')
+    if name in given:
+      raise ValueError(f'option "{name}": got it twice; expected one value, or several with + between')
     wrong = [value for value in values if value not in known[name]]
     if wrong or (name in ('size', 'choose') and len(values) > 1) or len(set(values)) < len(values):
       raise ValueError(f'option "{name}": got {text}; expected {" or ".join(known[name])}')
@@ -242,11 +250,16 @@ def _parse(options: str) -> Stage:
     tried = [_RATES.index(rate) for rate in given.get(name, ())]
     if tried and tried != list(range(tried[0], tried[-1] + 1)):
       raise ValueError(f'option "{name}": got {"+".join(given[name])}; expected neighbours of {", ".join(_RATES)}')
-  budget = given.get('budget', ('1', '4'))
+  budget, size, design = (
+    given.get('budget', ('1', '4')),
+    given.get('size', ('mini',))[0],
+    given.get('design', ('tokens',)),
+  )
+  systems.tokens('gpt2', size, budget[0], design[-1])  # refuses sizes without counted operations
   return Stage(
-    size=given.get('size', ('mini',))[0],
+    size=size,
     budget=budget,
-    design=given.get('design', ('tokens',)),
+    design=design,
     systems=given.get('systems', every),
     tasks=tuple(task for task in given.get('tasks', tuple(_TASKS)) if task != 'none'),
     lr=given.get('lr', _TRIED),
@@ -278,13 +291,6 @@ def _columns(stage: Stage) -> tuple[tuple[str, bool], ...]:
   return (*_COLUMNS, *unknown, *((_TASKS[task], True) for task in stage.tasks))
 
 
-def _text(stage: Stage, budget: str, read: float) -> dict[str, str]:
-  """Return the cells of the text of a budget, from the millions of tokens that are read."""
-  words = systems.WORDS[budget] / 1e6
-  epochs = f'{read / (words * _TOKENS_PER_WORD):.2g}' if words else _DASH
-  return {'Tokens, millions': f'{read:.3g}', 'Words, millions': f'{words:g}' if words else 'all', 'Epochs': epochs}
-
-
 def _line(stage: Stage, name: tuple[str, str], cells: Mapping[str, str]) -> MatrixRow:
   known = {'System': name[0], 'Year': name[1], **cells}
   return MatrixRow(tuple(known.get(title, _DASH) for title, _ in _columns(stage)))
@@ -310,7 +316,7 @@ def _tokenizer() -> Run:
 
 def _ngram(stage: Stage, order: int, budget: str, runs: dict[str, Run], rows: list[Row]) -> MatrixRow:
   name = f'lineage/ngrams/{order}_{budget}m'
-  prefix = f'lineage/ngrams/{budget}/{order}'
+  prefix = f'{_NGRAM_ROWS}{budget}/{order}'
   options = f'budget={budget},systems=nplm,lr=1e-3,tasks=none'
   runs[name] = Run(
     name,
@@ -322,9 +328,13 @@ def _ngram(stage: Stage, order: int, budget: str, runs: dict[str, Run], rows: li
     seeds=0,
     needs=CORES,
   )
-  cells = _text(stage, budget, systems.WORDS[budget] * _TOKENS_PER_WORD / 1e6) | {
-    'Bits a byte': _add(rows, name, prefix, 'bits', 'bpb', 'ngrams', 'split=test', options),
-    'BLiMP, %': _add(rows, name, prefix, 'blimp', 'accuracy', 'blimp', '', options),
+  add = lambda figure, metric, file, pick='split=test': _add(rows, name, prefix, figure, metric, file, pick, options)
+  cells = {
+    'Tokens, millions': add('tokens', 'text_tokens', 'ngrams'),
+    'Words, millions': add('words', 'text_words', 'ngrams'),
+    'Epochs': '1',
+    'Bits a byte': add('bits', 'bpb', 'ngrams'),
+    'BLiMP, %': add('blimp', 'accuracy', 'blimp', ''),
   }
   return _line(stage, _NGRAMS[order], cells)
 
@@ -364,8 +374,7 @@ def _system(
     choices.append(_choice(choice, tries, stage.lr))
     for run in stage.tries(tries, stage.lr):
       runs.setdefault(run.name, run)
-  read = systems.tokens(subwords, stage.size, budget, design) / 1e6
-  cells = _text(stage, budget, read) | {'predicted': f'{read * systems.predicted(system, stage.size):.3g}'}
+  cells = {'predicted': f'{systems.predicted(system, stage.size):.0%}'}
   rate = stage.rate(choice, stage.lr)
   if not rate:
     return _line(stage, NAMES[system], cells)
@@ -390,6 +399,9 @@ def _system(
   cells |= {
     'Parameters': add('body', 'body', 'described'),
     'with embeddings': add('parameters', 'all_parameters', 'described'),
+    'Tokens, millions': add('tokens', 'tokens_read', 'described'),
+    'Words, millions': f'{_NGRAM_ROWS}{budget}/1/words',  # the same text
+    'Epochs': add('epochs', 'epochs', 'results'),
     'FLOPs': add('flops', 'training_flops', 'described'),
     'Hours': add('hours', 'hours', 'results'),
     'Learning rate': rate,
@@ -418,7 +430,7 @@ def _word2vec(stage: Stage, runs: dict[str, Run], rows: list[Row], choices: list
     needs=CORES if stage.size == 'mini' else GPU,
   )
   runs[start.name] = start
-  cells = {'Tokens, millions': budget}
+  cells: dict[str, str] = {}
   for task in stage.tasks:
     if found := _task(stage, 'word2vec', start, task, runs, choices):
       rate = found.name.rpartition('_lr')[2]
@@ -491,7 +503,7 @@ def _curves(rows: Sequence[Row], sizes: Sequence[str], names: Sequence[str]) -> 
   points = []
   for title, figure in (('BLiMP, %', 'blimp'), ('Bits a byte', 'bits')):
     for order in (order for order in _NGRAMS if order > 1):
-      points += [Curve(title, _NGRAMS[order][0], '', f'lineage/ngrams/{b}/{order}/{figure}') for b in systems.BUDGETS]
+      points += [Curve(title, _NGRAMS[order][0], '', f'{_NGRAM_ROWS}{b}/{order}/{figure}') for b in systems.BUDGETS]
     for size, name, design, budget in itertools.product(sizes, names, systems.DESIGNS, systems.BUDGETS):
       prefix = f'lineage/{size}/{design}/{budget}/{name}'
       label = NAMES[name][0] if size == sizes[0] else f'{NAMES[name][0]}, {size}'

@@ -46,6 +46,7 @@ from launch.tables import (
   needs,
   options,
   pages,
+  paradigms,
   phenomena,
   pod,
   printed,
@@ -248,7 +249,7 @@ def render(
   name: str, table: Table, results: list[collection.RowResult], plan: plans.Plan, folder: pathlib.Path
 ) -> None:
   """Write NAME.md, NAME.html and, if there is something to draw, pictures into `folder`; print the table."""
-  drawn, groups = report.has_picture(table, results), phenomena.groups(table, results)
+  drawn, groups = report.has_picture(table, results), paradigms.of_table(table, paradigms.of_results(results))
   texts = report.documents(name, table, results, plan, groups)
   with writing(f'--output={folder}'):
     folder.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import glob
+import os
 import pathlib
 from collections.abc import Collection, Sequence
 
@@ -147,6 +149,8 @@ def plan(args: argparse.Namespace, settings: Sequence[str]) -> plans.Plan:
     else:
       is_there = args.where in wait.OWN_FILES  # machine where `~` is another home directory
       data[name] = path if is_there else storage.check_path(f'--data={name}', path, hub=True)
+      if args.where == 'local' and not (args.dry_run or args.collect or args.rerun or args.check or args.rehearse):
+        _require_files(name, path)
       if not path.startswith('~'):
         wait.require_shared(f'--data={name}', path, args.where)
   if args.seeds is None:
@@ -166,6 +170,13 @@ def plan(args: argparse.Namespace, settings: Sequence[str]) -> plans.Plan:
   if storage.is_remote(roots[0]) and not any(text.startswith('data.cache_dir=') for text in settings):
     settings = (*settings, f'data.cache_dir={roots[0]}/cache')  # which all machines see
   return plans.Plan(roots, data, args.seeds, args.options, tuple(settings))
+
+
+def _require_files(name: str, path: str) -> None:
+  """Raise InputError if there is no such file or folder on this machine, before hours of training find out."""
+  for part in path.split(','):
+    if not (storage.is_remote(part) or part.startswith('hub:') or glob.glob(os.path.expanduser(part))):
+      raise InputError(f'--data={name}: got {part}; there is no such file or folder; check the path')
 
 
 def select_rows(table: Table, text: str) -> list[Row]:

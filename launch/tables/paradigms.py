@@ -10,12 +10,13 @@ import csv
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from experiments.tables import Matrix
+from experiments.tables import Table
 from launch.tables import collection
 from launch.tables import plan as plans
 from lmx.errors import InputError
 
 FILE = plans.FOLDER / 'paradigms.csv'
+COUNT = 67  # paradigms of BLiMP
 _KEYS = ('id', 'seed')
 
 
@@ -57,11 +58,22 @@ def _paradigms(record: Any) -> dict[str, float]:
   return {f'{one["phenomenon"]}/{one["name"]}': 100 * one['accuracy'] for one in listed if 'phenomenon' in one}
 
 
-def of_matrix(matrix: Matrix, known: Mapping[str, Accuracies]) -> dict[str, dict[str, Accuracies]]:
-  """Return the accuracies of a matrix by group and by the name in its first column."""
+def of_table(table: Table, known: Mapping[str, Accuracies]) -> dict[str, dict[str, Accuracies]]:
+  """Return the accuracies of a table's matrix by group and by the name in its first column.
+
+  Raises:
+    InputError: two systems were evaluated on other paradigms.
+  """
   found: dict[str, dict[str, Accuracies]] = {}
-  for row in matrix.rows:
+  first = ''
+  for row in table.matrix.rows if table.matrix else ():
     if key := next((cell for cell in row.cells if cell in known), ''):
+      first = first or key
+      if known[key].paradigms != known[first].paradigms:
+        raise InputError(
+          f'{key}: got {len(known[key].paradigms)} paradigms, others than the {len(known[first].paradigms)} of '
+          f'{first}; evaluate all systems on the same pairs'
+        )
       found.setdefault(row.group, {})[row.cells[0]] = known[key]
   return found
 
@@ -97,10 +109,12 @@ def record(new: Mapping[str, Accuracies]) -> None:
   """Write accuracies into the file; those of the same rows are replaced.
 
   Raises:
-    InputError: they are of other paradigms than the file's.
+    InputError: they are of a part of BLiMP, or of other paradigms than the file's.
   """
   if not new:
     return
+  if part := next((key for key, one in new.items() if len(one.paradigms) != COUNT), ''):
+    raise InputError(f'--record: {part}: got {len(new[part].paradigms)} paradigms; expected the {COUNT} of BLiMP')
   known = recorded() | dict(new)
   names = next(iter(known.values())).paradigms
   if other := next((key for key, one in known.items() if one.paradigms != names), ''):

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from experiments.tables import Table
-from launch.tables import collection, matrix, paradigms
+from launch.tables import matrix, paradigms
 
 SUFFIX = '_phenomena.png'
-
-
-def groups(table: Table, results: Sequence[collection.RowResult]) -> dict[str, dict[str, paradigms.Accuracies]]:
-  """Return the accuracies of a table's matrix by group and system: of runs, else recorded."""
-  if not table.matrix:
-    return {}
-  return paradigms.of_matrix(table.matrix, paradigms.recorded() | paradigms.of_results(results))
 
 
 def by_phenomenon(one: paradigms.Accuracies) -> dict[str, float]:

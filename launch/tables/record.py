@@ -6,6 +6,7 @@ import csv
 import datetime
 import math
 import pathlib
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,23 +24,24 @@ _KEPT = ('protocol', 'hardware', 'commit', 'interval', 'start', 'data_hash', 'ho
 def add(name: str, table: Table, results: Sequence[collection.RowResult], plan: plans.Plan) -> int:
   """Write a table's rows whose runs are all done; return their number.
 
-  A line with the same row and command is replaced, others stay. Commit, hardware and date come from the run's records,
-  if any. Accuracies by paradigm go into paradigms.csv.
+  A line with the same row and command is replaced, also by one of more seeds; others stay. Commit, hardware and date
+  come from the run's records, if any. Accuracies by paradigm go into paradigms.csv.
 
   Raises:
-    InputError: a row has a line with another command.
+    InputError: a row has a line with another command, or of more seeds.
   """
   lines = dict(measured.by_id())
   new = [_line(name, table, one, plan) for one in results if one.state == collection.DONE and one.seeds]
   for line in new:
     old = lines.get(line.id, line)
-    if old.command != line.command:
+    if _without_seeds(old.command) != _without_seeds(line.command) or old.count > line.count:
+      seeds = [measured.of_seeds('', one.count) for one in (line, old)]
       raise InputError(
-        f'--record: {line.id}: got `{line.command}`; expected one line per row, and {measured.FILE} has one by '
-        f'`{old.command}`; remove that line, or give it another id'
+        f'--record: {line.id}: got `{line.command}` with {seeds[0]}; expected one line per row, and {measured.FILE} '
+        f'has one of {seeds[1]} by `{old.command}`; remove that line, or give it another id'
       )
     kept = {key: getattr(old, key) for key in _KEPT if line.value == old.value and not getattr(line, key)}
-    labels = {} if line.id in plans.published() else {'row': old.row, 'dataset': old.dataset}
+    labels = {} if line.id in plans.published() else {'row': old.row, 'dataset': old.dataset or line.dataset}
     lines[line.id] = line._replace(**kept, **labels)
   paradigms.record(paradigms.of_results(results))
   with measured.FILE.open('w', newline='', encoding='utf-8') as file:
@@ -50,6 +52,10 @@ def add(name: str, table: Table, results: Sequence[collection.RowResult], plan: 
   return len(new)
 
 
+def _without_seeds(command: str) -> str:
+  return re.sub(r' --seeds=\d+', '', command)
+
+
 def _line(name: str, table: Table, one: collection.RowResult, plan: plans.Plan) -> measured.Measurement:
   row, line = one.row, plans.published().get(one.row.id)
   digits = len(line.text.partition('.')[2]) if line else METRICS[row.metric].digits
@@ -58,7 +64,7 @@ def _line(name: str, table: Table, one: collection.RowResult, plan: plans.Plan) 
   record = _record(file)
   given = row.options or plan.options
   options = [f'--options={given}'] if given else []
-  options += [f'--seeds={plan.seeds}'] if plan.seeds else []
+  options += [f'--seeds={plan.seeds}'] if plan.seeds and one.seeds[0].seed is not None else []
   words = ['python', '-m', 'launch.tables', name, f'--rows={row.id}', *options]
   words += [f'--config.{text}' for text in plan.settings if not plans.is_free(text)]
   return measured.Measurement(
@@ -114,6 +120,8 @@ def _hours(one: collection.RowResult) -> str:
 
 
 def _record(file: pathlib.Path) -> dict[str, Any]:
-  """Return the content of a JSON file; {} if it is a list or absent."""
+  """Return the content of a JSON file, of a list with one record that record; {} of another list, or without a file."""
   content = collection.read_json(file) if file.exists() else {}
+  if isinstance(content, list) and len(content) == 1:
+    content = content[0]
   return content if isinstance(content, dict) else {}

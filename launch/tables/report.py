@@ -142,7 +142,7 @@ def documents(
 ) -> dict[str, str]:
   """Return the table with its protocol as Markdown and as an HTML page with its figure, by the ending of the file.
 
-  Of a part of the rows, the paper's tables are left out. `groups` is that of `phenomena.groups`.
+  Of a part of the rows, the paper's tables are left out. `groups` is that of `paradigms.of_table`.
   """
   is_whole, found = len(results) == len(table.rows), lines(results)
   shown, footnotes = pages.show(table, live(results), results) if is_whole else (None, [])
@@ -158,7 +158,7 @@ def documents(
     'columns': columns,
     'numbers': _NUMBERS,
     'heads': matrix.heads(table),
-    'matrix': matrix.lines(table, matrix.recorded(table) | matrix.of_results(results)),
+    'matrix': matrix.lines(table, matrix.of_results(results)),
     'findings': findings.sections(table, groups),
     'lines': [{'shown': [one.cells[HEADER.index(name)] for name in columns], 'result': one.result} for one in found],
     'remarks': [*notes(results), *([pages.COMPUTED] if table.computed and is_whole else [])],
@@ -230,8 +230,7 @@ def protocol(run: Run, table: Table, plan: plans.Plan) -> list[str]:
 
 def draw(file: pathlib.Path, table: Table, results: Sequence[collection.RowResult]) -> None:
   """Draw each row's difference from the published metric in units of its band, or the table's curves."""
-  values = curves.recorded(table) | curves.of_results(results)
-  made = curves.figure(table, values) if table.curves else _differences(results, table.title)
+  made = curves.figure(table, curves.of_results(results)) if table.curves else _differences(results, table.title)
   made.savefig(file, dpi=130, metadata={'Software': None})
 
 

@@ -12,7 +12,7 @@ import importlib
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from experiments.tables import Choice, Run, Table
 from launch.tables import collection, hours, report, runner
@@ -27,13 +27,13 @@ class Stage(NamedTuple):
   Attributes:
     table: its rows and runs as far as they are known.
     chosen: the run that each choice has given.
-    tries: names of the runs that choices wait for.
+    tries: names of the runs that choices wait for, of each choice; those that start from most other runs first.
     failed: names of the tries that choices were made without.
   """
 
   table: Table
   chosen: Mapping[str, str]
-  tries: list[str]
+  tries: list[list[str]]
   failed: list[str]
 
 
@@ -74,14 +74,15 @@ def resolve(name: str, plan: plans.Plan, failed: Collection[runner.Key] = ()) ->
   while True:
     table = build(name, plan, chosen)
     runs = {run.name: run for run in table.runs}
-    waiting: list[str] = []
+    waiting: list[list[str]] = []
     found: dict[str, str] = {}
     for choice in table.choices:
       losses = {run: _loss(runs[run], own) for run in choice.tries}
       best, missing = choose(choice, losses, {run for run, seed in failed if seed == 0})
-      waiting += missing
+      waiting += [missing] if missing else []
       found |= {choice.name: best} if best else {}
     if found.keys() == chosen.keys():
+      waiting.sort(key=lambda names: -len(plans.sort_by_dependency(names[:1], runs)))
       tries = {run for choice in table.choices for run in choice.tries}
       return Stage(table, chosen, waiting, sorted({run for run, seed in failed if seed == 0 and run in tries}))
     chosen = found
@@ -197,9 +198,13 @@ def run(
 ) -> tuple[Stage, int]:
   """Run a study until nothing is missing, or what is missing failed; return its state and the exit code.
 
-  The hours of all runs are printed before the first.
+  The hours of all runs are printed before the first. A system is run as far as its choices allow before the next.
+
+  Raises:
+    InputError: data are missing that a later run needs.
   """
   own = of_runs(plan)
+  _check_data(name, plan)
   found = costs(name, plan)
   for line in describe(found):
     say(line)
@@ -207,7 +212,7 @@ def run(
   failed: dict[runner.Key, str] = {}
   while True:
     stage = resolve(name, plan, failed)
-    todo = tasks(stage, own, failed)
+    todo = next_tasks(stage, own, jobs, failed)
     if not todo:
       return stage, 1 if failed else 0
     local = runner.Runner(jobs, progress, program)
@@ -217,10 +222,30 @@ def run(
       return resolve(name, plan, failed), code
 
 
-def tasks(stage: Stage, plan: plans.Plan, failed: Collection[runner.Key] = (), *, shown: bool = False) -> list[Any]:
-  """Return the tasks that can be planned now: tries without a result, and the runs of the rows."""
+def _check_data(name: str, plan: plans.Plan) -> None:
+  """Raise InputError if an unfinished run of a study needs data that are not given."""
+  table = build(name, plan, resolve(name, plan).chosen, assume=True)
+  runs = {run.name: run for run in table.runs}
+  for task in runner.plan_tasks(table.runs, runs, of_runs(plan)):
+    if task.missing:
+      raise InputError(task.missing)
+
+
+def next_tasks(stage: Stage, plan: plans.Plan, jobs: int, failed: Collection[runner.Key] = ()) -> list[runner.Task]:
+  """Return the runs of the rows, and the tries of as many choices as `jobs` processes need."""
+  for count in range(len(stage.tries) + 1):
+    found = tasks(stage._replace(tries=stage.tries[:count]), plan, failed)
+    if len(found) >= jobs:
+      return found
+  return found
+
+
+def tasks(
+  stage: Stage, plan: plans.Plan, failed: Collection[runner.Key] = (), *, shown: bool = False
+) -> list[runner.Task]:
+  """Return the tasks that can be planned now: the runs of the rows, and tries without a result."""
   runs = {run.name: run for run in stage.table.runs}
-  names = [*stage.tries, *plans.read_from(stage.table.rows)]
+  names = [*plans.read_from(stage.table.rows), *(name for tries in stage.tries for name in tries)]
   todo = runner.plan_tasks([runs[name] for name in dict.fromkeys(names)], runs, plan, shown=shown)
   lost = set(failed)
   for task in todo:  # in an order that respects their dependencies

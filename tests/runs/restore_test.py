@@ -20,6 +20,7 @@ from lmx.data import pipeline
 from lmx.data.corpus import Corpus
 from lmx.data.tokenizers import base, build, word_characters, words
 from lmx.errors import InputError
+from lmx.evaluation import training_words
 from lmx.models import registry
 from lmx.runs import init, restore, transfer
 from tests import drawn, small_text, untrained
@@ -201,7 +202,10 @@ def test_resumed_run_continues_its_state(text, first, tmp_path, capsys):
   (tmp_path / 'run' / 'results.json').unlink()
   assert train.train(resolve.load(LM, more), tmp_path / 'run') == 0
   assert 'initialised from step' not in capsys.readouterr().err
-  assert json.loads((tmp_path / 'run' / 'results.json').read_text())['steps'] == 2
+  results, loaded = json.loads((tmp_path / 'run' / 'results.json').read_text()), restore.load(tmp_path / 'run')
+  read = loaded.corpus().split('train').counts['words']
+  assert results['steps'] == 2 and 0 < results['epochs'] < 1
+  assert results['epochs'] == pytest.approx(training_words.at_steps(loaded, [2])[2] / read, abs=1e-3)
 
 
 def test_positions_are_truncated_or_repeated(monkeypatch):

@@ -49,11 +49,14 @@ def evaluate_ngrams(
     cfg: the `data` section, to count unknown words.
 
   Returns:
-    A record {'model', 'split', 'tokens_counted', 'perplexity_per_token', ...} for each model and split.
+    A record {'model', 'dataset', 'split', 'tokens_counted', 'perplexity_per_token', ...} for each model and split, with
+    the tokens and words of the training split.
 
   Raises:
     InputError: there is no such model or split, or the model reads only streams.
   """
+  counted = {f'train_{unit}': corpus.split('train').counts.get(unit) for unit in ('tokens', 'words')}
+  of_data = {'dataset': corpus.manifest.get('dataset', {}).get('name', ''), 'data_hash': corpus.hash, **counted}
   records: list[dict[str, Any]] = []
   memory: dict[int, Any] = {}
   for name in names:
@@ -68,7 +71,7 @@ def evaluate_ngrams(
     for split in splits:
       data = corpus.split(split)
       nll, _ = by_split(data)
-      about = {'model': name, 'split': split, 'tokens_counted': len(data.tokens), 'data_hash': corpus.hash}
+      about = {'model': name, 'split': split, 'tokens_counted': len(data.tokens), **of_data}
       counts = evaluate.text_counts(corpus, split, cfg)
       scores = language.report(nll, len(data.tokens), counts)
       records.append({**about, **evaluate.words_counted(corpus, scores, counts), **scores})

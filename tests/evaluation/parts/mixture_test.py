@@ -133,6 +133,7 @@ def test_ngrams_by_name(corpus):
 
 def test_class_models_by_name(corpus):
   records = mixture.evaluate_ngrams(corpus, ['test'], ['class3_4', 'class2_4', 'class2_3'])
+  assert {record['train_tokens'] for record in records} == {corpus.splits['train'].counts['tokens']}
   train, test = (np.asarray(corpus.splits[name].tokens) for name in ('train', 'test'))
   for record, (order, size) in zip(records, ((3, 4), (2, 4), (2, 3)), strict=True):
     class_of = class_ngram.exchange(train, corpus.tokenizer.vocab_size, size)

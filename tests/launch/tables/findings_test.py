@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from experiments.tables import Matrix, MatrixRow, Row, lineage
+from experiments.tables import Matrix, MatrixRow, Row, Table, lineage
 from launch.tables import collection, findings, paradigms, phenomena, report
 from launch.tables import plan as plans
 from lmx.errors import InputError
@@ -99,6 +99,7 @@ def result(folder, key: str, *seeds: paradigms.Accuracies, row: Row | None = Non
 
 def test_accuracies_of_runs_are_recorded_by_paradigm(tmp_path, monkeypatch):
   monkeypatch.setattr(paradigms, 'FILE', tmp_path / 'paradigms.csv')
+  monkeypatch.setattr(paradigms, 'COUNT', 20)
   first, second, third = (accuracies(60, 1, seed=i) for i in range(3))
   found = paradigms.of_results([result(tmp_path, 'gpt2', first, second), result(tmp_path, 'lstm', third)])
   assert found['gpt2'].seeds == ('0', '1') and found['gpt2'].paradigms == NAMES
@@ -107,18 +108,27 @@ def test_accuracies_of_runs_are_recorded_by_paradigm(tmp_path, monkeypatch):
   known = paradigms.recorded()
   assert known['gpt2'].values == pytest.approx(np.round([*first.values, *second.values], 2), abs=1e-9)
   assert known['lstm'].values == pytest.approx(np.round(first.values, 2), abs=1e-9)
-  table = Matrix((), (MatrixRow(('GPT-2', 'gpt2'), 'one'), MatrixRow(('LSTM', 'lstm'), 'two'), MatrixRow(('no', 'x'))))
-  assert paradigms.of_matrix(table, known) == {'one': {'GPT-2': known['gpt2']}, 'two': {'LSTM': known['lstm']}}
+  rows = (MatrixRow(('GPT-2', 'gpt2'), 'one'), MatrixRow(('LSTM', 'lstm'), 'two'), MatrixRow(('no', 'x')))
+  table = Table('', '', (), (), matrix=Matrix((), rows))
+  assert paradigms.of_table(table, known) == {'one': {'GPT-2': known['gpt2']}, 'two': {'LSTM': known['lstm']}}
 
 
 def test_other_paradigms_are_refused(tmp_path, monkeypatch):
   monkeypatch.setattr(paradigms, 'FILE', tmp_path / 'paradigms.csv')
+  monkeypatch.setattr(paradigms, 'COUNT', 20)
   paradigms.record({'gpt2': accuracies(60)})
   before = paradigms.FILE.read_text()
   fewer = paradigms.Accuracies(('0',), NAMES[1:], (tuple(range(19)),))
-  with pytest.raises(InputError, match='lstm: got 19 paradigms, others than the 20'):
+  others = fewer._replace(paradigms=('a/b', *NAMES[1:]), values=(tuple(range(20)),))
+  with pytest.raises(InputError, match='lstm: got 19 paradigms; expected the 20 of BLiMP'):
     paradigms.record({'lstm': fewer})
+  with pytest.raises(InputError, match='lstm: got 20 paradigms, others than the 20'):
+    paradigms.record({'lstm': others})
   assert paradigms.FILE.read_text() == before
+  rows = (MatrixRow(('GPT-2', 'gpt2'), 'one'), MatrixRow(('LSTM', 'lstm'), 'one'))
+  for one, count in ((fewer, 19), (others, 20)):  # other names would be paired by position
+    with pytest.raises(InputError, match=f'lstm: got {count} paradigms, others than the 20 of gpt2'):
+      paradigms.of_table(Table('', '', (), (), matrix=Matrix((), rows)), {'gpt2': accuracies(60), 'lstm': one})
   with pytest.raises(InputError, match='got seeds with different paradigms'):
     paradigms.of_results([result(tmp_path, 'lstm', accuracies(60, 1), fewer)])
   paradigms.FILE.write_text(before + 'lstm,0,1.0\n')
@@ -128,13 +138,14 @@ def test_other_paradigms_are_refused(tmp_path, monkeypatch):
 
 def test_report_has_the_findings_and_the_phenomena_of_each_group(tmp_path, monkeypatch):
   monkeypatch.setattr(paradigms, 'FILE', tmp_path / 'paradigms.csv')
+  monkeypatch.setattr(paradigms, 'COUNT', 20)
   table = lineage.build('budget=1,systems=nplm+gpt2+lstm,lr=1e-3,tasks=none')
   rows = {row.id: row for row in table.rows}
   results = []
   for name, mean in (('gpt2', 75), ('lstm', 60), ('nplm', 60)):
     key = f'lineage/mini/tokens/1/{name}/blimp'
     results.append(result(tmp_path, key, accuracies(mean, 1), row=rows[key]))
-  groups = phenomena.groups(table, results)
+  groups = paradigms.of_table(table, paradigms.of_results(results))
   texts = report.documents('lineage', table, results, plans.Plan(), groups)
   for text in texts.values():
     assert 'Minimal pairs, 1 million tokens' in text and 'GPT-2 prefers the grammatical sentence more often' in text

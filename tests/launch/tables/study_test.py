@@ -26,6 +26,9 @@ METRICS = {
   'parameters_without_embeddings': 3_159_552,
   'parameters_with_heads': 5_291_264,
   'training_flops': 3.3e13,
+  'tokens': 999_424,
+  'train_tokens': 1_188_072,
+  'train_words': 750_000,
   'majority_accuracy': 0.5,
   'bag_of_words': {'naive_bayes': 0.8, 'tfidf': 0.85},
   'paradigms': [{'phenomenon': 'binding', 'name': f'paradigm_{i}', 'accuracy': 0.7 + 0.01 * i} for i in range(3)],
@@ -56,6 +59,7 @@ def train(words: tuple[str, ...], where: pathlib.Path) -> None:
   where.mkdir(parents=True, exist_ok=True)
   (where / 'config.json').write_text(json.dumps(tree))
   results = {'validation_loss': loss_of(where.parent.name), 'training_seconds': 360.0, 'split': 'valid', 'seed': seed}
+  results['epochs'] = 0.8412
   (where / 'results.json').write_text(json.dumps(results))
 
 
@@ -77,7 +81,9 @@ def program(monkeypatch):
       train(command.words, pathlib.Path(where))
     else:
       command.proof.parent.mkdir(parents=True, exist_ok=True)
-      command.proof.write_text(json.dumps([METRICS] if command.words[0] == 'ngrams' else METRICS))
+      command.proof.write_text(
+        json.dumps([METRICS | {'dataset': 'text_files'}] if command.words[0] == 'ngrams' else METRICS)
+      )
     return 0
 
   monkeypatch.setattr(runner.Runner, '_process', process)
@@ -123,22 +129,8 @@ def test_study_chooses_rates_and_continues(tmp_path, program, capsys):
 
   gpt2 = next(line for line in matrix(tmp_path) if line.startswith('| GPT-2'))
   assert gpt2.split(' | ')[1:] == [
-    *(
-      '2019',
-      '3,159,552',
-      '5,291,264',
-      '1',
-      '1',
-      '0.75',
-      '0.98',
-      '3.30e+13',
-      '0.10',
-      '1e-3',
-      '1.250',
-      '70.00',
-      '–',
-      '1 |',
-    ),
+    *('2019', '3,159,552', '5,291,264', '1.00', '100%', '0.75', '0.84', '3.30e+13'),
+    *('0.10', '1e-3', '1.250', '70.00', '–', '1 |'),
   ]
   bags = [line for line in matrix(tmp_path) if line.startswith('| TF-IDF')]
   assert bags[0].split(' | ')[-2] == '85.00'
@@ -148,6 +140,7 @@ def test_recorded_matrix_is_that_of_the_runs(tmp_path, program, monkeypatch):
   """The rates that were chosen are read from the recorded options, for each system."""
   monkeypatch.setattr(measured, 'FILE', tmp_path / 'measured.csv')
   monkeypatch.setattr(paradigms, 'FILE', tmp_path / 'paradigms.csv')
+  monkeypatch.setattr(paradigms, 'COUNT', 3)
   measured.measurements.cache_clear()
   try:
     assert matrix_of.table('lineage') is lineage.TABLE
@@ -171,6 +164,29 @@ def test_recorded_matrix_is_that_of_the_runs(tmp_path, program, monkeypatch):
     measured.measurements.cache_clear()
 
 
+def test_stages_are_recorded_one_after_the_other(tmp_path, program, monkeypatch, capsys):
+  """More seeds of a row replace its line, fewer do not; a directory without runs shows nothing that is recorded."""
+  monkeypatch.setattr(measured, 'FILE', tmp_path / 'measured.csv')
+  monkeypatch.setattr(paradigms, 'FILE', tmp_path / 'paradigms.csv')
+  monkeypatch.setattr(paradigms, 'COUNT', 3)
+  measured.measurements.cache_clear()
+  try:
+    words = ['--options=systems=gpt2,budget=1,tasks=none', '--record']
+    assert run(tmp_path, *words) == 0
+    assert run(tmp_path, *words, '--seeds=2') == 0
+    known = measured.by_row()
+    assert known['lineage/mini/tokens/1/gpt2/blimp'].seeds == '0 1' and '--seeds' not in str(
+      known['lineage/ngrams/1/5/bits']
+    )
+    assert (known['lineage/ngrams/1/5/bits'].split, known['lineage/ngrams/1/5/bits'].dataset) == ('test', 'text_files')
+    assert run(tmp_path, *words) == 2
+    assert 'expected one line per row, and' in capsys.readouterr().err
+    assert main(['lineage', f'--runs={tmp_path}/none', '--collect', words[0]]) == 0
+    assert '70.00' not in capsys.readouterr().out
+  finally:
+    measured.measurements.cache_clear()
+
+
 def test_recorded_options_without_the_row_are_refused():
   with pytest.raises(InputError, match=r'lineage: got the row lineage/x with the options budget=1,systems=gpt2'):
     plans.of_rows('lineage', {'lineage/x': 'budget=1,systems=gpt2'})
@@ -183,6 +199,31 @@ def test_further_seeds_only_train_the_chosen_rate(tmp_path, program):
   before = len(calls)
   assert run(tmp_path, *words, '--seeds=2') == 0
   assert [call for call in calls[before:] if call.startswith('train')] == ['train gpt2_1m_lr1e-3/seed1']
+
+
+def test_systems_are_run_one_after_another(tmp_path, program):
+  """What only later runs need, such as the minimal pairs, fails in minutes; an interruption leaves whole lines."""
+  calls, _ = program
+  assert run(tmp_path, '--options=systems=nplm+gpt2,budget=1+4,tasks=imdb') == 0
+  trained = [call.removeprefix('train ') for call in calls if call.startswith('train')]
+  systems = [name.partition('_')[0] for name in trained]
+  assert systems == sorted(systems, reverse=True) and {*systems} == {'nplm', 'gpt2'}, 'all of NPLM, then GPT-2'
+  scored = [i for i, call in enumerate(calls) if call == 'evaluate model' or call.endswith('/model')]
+  assert scored and scored[-1] < calls.index(f'train {trained[0]}'), 'n-gram models are scored before any training'
+
+
+@pytest.mark.parametrize(
+  ('data', 'message'),
+  [
+    ({}, '--data=blimp=DIR'),
+    ({'blimp': 'nowhere'}, '--data=blimp: got nowhere; there is no such file or folder; check the path'),
+  ],
+)
+def test_missing_data_of_later_runs_end_the_command_at_once(tmp_path, program, capsys, data, message):
+  calls, _ = program
+  given = [f'--data={name}={path}' for name, path in ({'corpus': tmp_path} | data).items()]
+  assert main(['lineage', f'--runs={tmp_path}/runs', '--options=systems=nplm,budget=1,tasks=none', *given]) == 2
+  assert message in capsys.readouterr().err and calls == []
 
 
 def test_another_config_in_a_directory_is_refused(tmp_path, program, capsys):
@@ -222,6 +263,7 @@ def test_choice_widens_at_an_edge(losses, failed, wanted):
     ('lr=1e-4+1e-3', 'option "lr": got 1e-4+1e-3; expected neighbours of'),
     ('size=tiny,design=flops', 'option "design": got flops with size=tiny'),
     ('budgets=1', 'option "budgets": unknown; expected one of size, budget'),
+    ('size=mini,size=small', 'option "size": got it twice'),
   ],
 )
 def test_wrong_options_are_refused(tmp_path, capsys, options, message):
