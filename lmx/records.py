@@ -135,6 +135,13 @@ def read_setting(workdir: Any, section: str, key: str) -> Any:
 # results.json
 
 
+def describe_checkpoint(metrics: Mapping[str, Any]) -> str:
+  """Return the checkpoint that metrics are of, such as 'step 1,000' or 'mean of steps 500, 1,000'; '' without one."""
+  if steps := metrics.get('averaged_steps'):
+    return f'mean of steps {", ".join(f"{step:,}" for step in steps)}'
+  return '' if metrics.get('step') is None else f'step {metrics["step"]:,}'
+
+
 def save_rows_command(workdir: Any, results: Mapping[str, Any], folder: str = 'ROWS') -> str:
   """Return the command that repeats the evaluation of a run's results.json and saves its rows to a folder."""
   which = read_setting(workdir, 'evaluation', 'which') or 'best'

@@ -83,6 +83,8 @@ def check(args: argparse.Namespace) -> None:
       raise InputError(f'--{name}: got it without --subset={subset}; expected both; add --subset={subset}')
   if args.which == 'all' and args.save_rows:
     raise InputError('--save_rows: got it with --which=all; expected one checkpoint; name its step')
+  if args.which == 'all' and (path := pathlib.PurePath(args.output)).suffix.lower() == '.png':
+    raise InputError(f'--output: got {path}, the name of the picture; expected one for JSON; name {path.stem}.json')
 
 
 def run(args: argparse.Namespace, folder: pathlib.Path | None) -> int:

@@ -291,6 +291,7 @@ def evaluate(scorer: Scorer, dataset: MinimalPairs, protocol: str = 'lmx') -> Ev
     'name': scorer.name,
     'model': scorer.name if loaded is None else loaded.run.model_name,
     **({} if loaded is None else {'step': loaded.step}),
+    **({'averaged_steps': list(loaded.averaged)} if loaded is not None and loaded.averaged else {}),
     'dataset': dataset.name,
     'split': dataset.subset,
     'metric': 'accuracy',

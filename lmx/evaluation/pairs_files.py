@@ -32,7 +32,7 @@ def keep(workdir: Any, metrics: Mapping[str, Any]) -> None:
     InputError: a file is damaged or cannot be written.
   """
   workdir = pathlib.Path(workdir)
-  same = (*_SAME, 'step')
+  same = (*_SAME, 'step', 'averaged_steps')
   kept = [one for one in read(workdir) if any(one.get(name) != metrics.get(name) for name in same)]
   run_log.write_json(str(workdir / PAIRS), [*kept, metrics])
   path = workdir / records.RESULTS
@@ -49,6 +49,9 @@ def read(workdir: Any) -> list[dict[str, Any]]:
   evaluations = documents.convert(records.read_json(path), list, str(path))
   for one in evaluations:
     _check(one, str(path), str=_TEXTS, int=('equal_tokens',), list=_GROUPS)
+    averaged = documents.field(one, 'averaged_steps', list, str(path), [])
+    for step in (documents.field(one, 'step', int, str(path), 0), *averaged):
+      records.check_count(step, f'{path}: step')
     for group in (one, *(group for name in _GROUPS for group in one[name])):
       _check(group, str(path), str=('name',), float=('accuracy', 'accuracy_per_token'), int=('pairs', 'ties'))
       for name in ('interval', 'paradigm_interval'):
@@ -118,7 +121,7 @@ def _summary(metrics: Mapping[str, Any]) -> dict[str, Any]:
     'subset': metrics['split'],
     'protocol': metrics['pipeline'],
     'method': metrics['method'],
-    'step': metrics['step'],
+    **{name: metrics[name] for name in ('step', 'averaged_steps') if name in metrics},  # an n-gram model has none
     'accuracy': metrics['accuracy'],
     'low': low,
     'high': high,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -201,7 +202,7 @@ def run(tmp_path_factory):
     'evaluation.baselines': False,
     'train.steps': 4,
     'train.eval_every': 4,
-    'checkpoint.every_steps': 4,
+    'checkpoint.every_steps': 2,
     'checkpoint.at_words': '(200,)',
   }
   options = [f'--config.{name}={value}' for name, value in changes.items()]
@@ -225,6 +226,18 @@ def test_command_keeps_the_metrics_and_the_results_of_the_run(run, found, tmp_pa
   assert [one['accuracy'] for one in after['minimal_pairs']] == [one['accuracy'] for one in kept]
   page = html_report.render(report.read(storage.path('DIR', run)))
   assert 'Minimal pairs' in page and 'islands' in page and page.count('<figure class="pairs-chart">') == 2
+
+
+def test_mean_of_checkpoints_is_kept_apart_from_the_checkpoint(run, found, tmp_path, capsys):
+  folder = shutil.copytree(run, tmp_path / 'run')
+  for which in ('last', 'average', '4', 'average'):
+    assert main.main(['evaluate', f'--workdir={folder}', f'--pairs={found.path}', f'--which={which}']) == 0
+  kept = [(one['step'], one.get('averaged_steps')) for one in pairs_files.read(folder) if one['pipeline'] == 'lmx']
+  assert kept == [(4, None), (4, [2, 4])]
+  summaries = json.loads((folder / 'results.json').read_text())['minimal_pairs']
+  assert summaries[-1]['averaged_steps'] == [2, 4] and 'averaged_steps' not in summaries[-2]
+  page = html_report.render(report.read(storage.path('DIR', folder)))
+  assert 'blimp, mean of steps 2, 4: ' in page and 'blimp, step 4: ' in page
 
 
 def test_scores_equal_those_of_single_sentences(run, found):
@@ -293,6 +306,9 @@ def test_rows_of_a_model_without_checkpoints_are_compared(found, tmp_path, capsy
     evaluated = minimal_pairs.evaluate(Table(), found)
     assert 'step' not in evaluated.metrics
     pairs_files.write_rows(tmp_path / name, found, evaluated)
+    pairs_files.keep(tmp_path / name, evaluated.metrics)  # also beside a results.json
+  (summary,) = json.loads((tmp_path / 'a' / 'results.json').read_text())['minimal_pairs']
+  assert summary['accuracy'] == evaluated.metrics['accuracy'] and 'step' not in summary
   assert main.main(['compare', str(tmp_path / 'a'), str(tmp_path / 'b'), '--metric=accuracy_pairs']) == 0
   assert 'accuracy_pairs on blimp/all, 7 pairs' in capsys.readouterr().out
 
@@ -358,12 +374,17 @@ def test_damaged_evaluations_are_named(tmp_path, found, change, message):
     (['--pairs=PAIRS', '--split=valid'], '--split: got it with --pairs'),
     (['--pairs=PAIRS', '--seen_text=PAIRS/island_1.jsonl'], '--seen_text: got it without --subset=seen'),
     (['--pairs=PAIRS', '--which=all', '--save_rows=ROWS'], '--save_rows: got it with --which=all'),
+    (['--pairs=PAIRS', '--save_rows=NGRAMS'], '--save_rows: got .*, a saved n-gram model'),
+    (['--pairs=PAIRS', '--which=all', '--output=curve.png'], '--output: got curve.png, .*; name curve.json'),
     (['--pairs=PAIRS', '--good=goood'], 'agreement_1.jsonl, line 1: no column "goood"'),
     (['--pairs=PAIRS', '--subset=babylm'], '--subset_file: got none'),
     (['--pairs=PAIRS', '--method=pll'], '--method: unknown "pll"'),
   ],
 )
 def test_faults_of_options(run, found, tmp_path, capsys, options, message):
-  words = [word.replace('PAIRS', found.path).replace('ROWS', str(tmp_path / 'rows')) for word in options]
+  (tmp_path / 'ngrams').mkdir()
+  (tmp_path / 'ngrams' / 'ngrams.json').write_text('{}')
+  paths = {'PAIRS': found.path, 'ROWS': tmp_path / 'rows', 'NGRAMS': tmp_path / 'ngrams'}
+  words = [re.sub('PAIRS|ROWS|NGRAMS', lambda name: str(paths[name[0]]), word) for word in options]
   assert main.main(['evaluate', f'--workdir={run}', *words]) == 2
   assert re.search(message, capsys.readouterr().err)

@@ -9,6 +9,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from lmx import records
 from lmx.metrics import published_pairs
 from lmx.reporting import templates
 from lmx.reporting.html_report import charts, formats
@@ -35,10 +36,10 @@ def contents(evaluations: Sequence[Mapping[str, Any]]) -> Iterator[Evaluation]:
     bars = one['phenomena'] or one['paradigms']
     published = _published(one, bars)
     subset = f', subset {one["split"]}' if one['split'] != 'all' else ''
-    step = f', step {one["step"]:,}' if one.get('step') is not None else ''
     counts = f'{one["pairs"]:,} pairs, {one["ties"]:,} ties, {one["equal_tokens"]:,} equal after tokenization.'
+    about = ', '.join(filter(None, (f'{one["dataset"]}{subset}', records.describe_checkpoint(one))))
     yield Evaluation(
-      f'{one["dataset"]}{subset}{step}: {_percent(one["accuracy"])}',
+      f'{about}: {_percent(one["accuracy"])}',
       f'{one["protocol"]}. {counts} {one["subset"]}'.strip(),
       _picture(bars, published, f'pairs {i}'),
       ', '.join(f'{formats.words(bar["name"])} {_percent(bar["accuracy"])}' for bar in bars),
