@@ -100,7 +100,7 @@ def _train(
   session = Session(run, corpus, engine, workdir, config_lib.digest(config), ledger)
   evaluate.check(run, session.validation)
   # Prepared before the first update, so that a missing or too small split fails now and not after training.
-  final = pipeline.batches(evaluate.final_data(run), corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
+  final = evaluate.final_batches(run, corpus, run.evaluation.split)
   about_data = [
     *run.data.file_notes(),
     *pipeline.held_out_notes(run.data, corpus),

@@ -7,7 +7,7 @@ _ROWS = {'124m': 'gpt2', '355m': 'gpt2_medium', '774m': 'gpt2_large', '1558m': '
 _WEIGHTS = 500 * 8
 _SHAKESPEARE = {'cpu': ('cpu_4l', 20 * 12), 'baby': ('gpu_6l', 200 * 64)}
 _WHOLE = 'of the whole split; printed: an estimate of 200 batches drawn at random'
-_DRAWN = 'an estimate from {:,} windows drawn at random, as printed; ours are other ones'
+_DRAWN = 'an estimate from {:,} windows drawn at random, as printed; each seed has its own'
 
 
 def _drawn(windows: int, split: str = 'valid', start: str = '{dir}', *flags: str) -> str:

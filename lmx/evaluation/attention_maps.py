@@ -12,7 +12,6 @@ import jax
 import numpy as np
 
 from lmx.config import resolve
-from lmx.data import pipeline
 from lmx.data.tokenizers import word_characters
 from lmx.decoding import translate
 from lmx.engine import precision
@@ -96,7 +95,7 @@ def of_split(loaded: Any, count: int) -> list[AttentionRow]:
   run, model, objective = loaded.run, loaded.model, loaded.objective
   corpus, before_BT = loaded.corpus(), None
   split = resolve.measured_split(run, corpus)
-  batches = pipeline.batches(evaluate.final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
+  batches = evaluate.final_batches(run, corpus, split)
   batch: Mapping[str, Any] = objective.model_batch(run.objective, batches(0))
   if 'tokens_BT' not in batch:
     raise InputError(f'--attention: rows of data set {run.data.dataset} are no tokens, so no attention is shown')

@@ -269,11 +269,17 @@ def final_data(run: Run) -> pipeline.Config:
   return dataclasses.replace(run.data, eval_batch_size=rows, batching=batching)
 
 
+def final_batches(run: Run, corpus: Any, split: str) -> pipeline.Batches:
+  """Return the batches of the final evaluation; runs of other seeds draw other windows (`data.batching.drawn`)."""
+  seed = run.seed if _drawn(run) else pipeline.EVAL_SEED
+  return pipeline.batches(final_data(run), corpus, split, seed, train=False)
+
+
 def compute_results(
   run: Run, corpus: Any, split: str, totals: Totals, scores: dict[str, Any] | None = None
 ) -> dict[str, Any]:
   """Return the metrics of a split, the number and unit of scored tokens, and the protocol."""
-  batches = pipeline.batches(final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
+  batches = final_batches(run, corpus, split)
   objective = objectives.get(run.objective_name)
   first = objective.terms(run.objective)[0]
   counts = text_counts(corpus, split, run.data if objective.score is not None else None)
@@ -370,11 +376,11 @@ def token_nll(run: Run, corpus: Any, params: Params, split: str) -> np.ndarray:
       'baselines (--no-baselines, evaluation.baselines=false)'
     )
   losses_of = _compiled_losses(run.model_name, run.measured, run.objective_name, run.objective)
-  batches = pipeline.batches(final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
+  batches = final_batches(run, corpus, split)
   data = corpus.splits[split]
   positions = dataclasses.replace(data, tokens=np.arange(len(data.tokens)))
   numbered = dataclasses.replace(corpus, splits={split: positions}, tokenizer=_PositionTokenizer(len(data.tokens)))
-  where = pipeline.batches(final_data(run), numbered, split, pipeline.EVAL_SEED, train=False)
+  where = final_batches(run, numbered, split)
 
   losses = np.full(len(data.tokens), np.nan)
   state = registry.get(run.model_name).init_state(run.measured, batches.batch_size)

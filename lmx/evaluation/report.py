@@ -10,7 +10,7 @@ from typing import Any
 
 from lmx import objectives
 from lmx.config import resolve, schema
-from lmx.data import labels, pipeline
+from lmx.data import labels
 from lmx.data.corpus import Corpus
 from lmx.engine import precision, sharding
 from lmx.evaluation import evaluate, parts, samples
@@ -48,7 +48,7 @@ def evaluate_run(
   """
   objective = objectives.get(run.objective_name)
   parts.check_options(run, objective)
-  batches = pipeline.batches(evaluate.final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
+  batches = evaluate.final_batches(run, corpus, split)
   evaluate.check(run, batches)
   totals = evaluate.compute_totals(run, params, batches, engine, title=split)
   evaluate.check_finite(run, totals, params, f'split {split}')

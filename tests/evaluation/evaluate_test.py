@@ -189,6 +189,13 @@ def test_drawn_windows_have_no_metric_of_the_whole_text(tmp_path, monkeypatch):
     found = evaluate.compute_results(run, pipeline.load(run.data), 'test', {'nll': (20.0, 10.0)})
     assert found.keys() & {'perplexity_per_word', 'bits_per_byte', 'bits_per_byte_with_spelling'} >= names
     assert (names == set()) == ('bits_per_byte' not in found) and found['loss'] == 2.0
+    starts = [
+      evaluate.final_batches(dataclasses.replace(run, seed=seed), pipeline.load(run.data), 'test')(0)[
+        'tokens_BT'
+      ].tolist()
+      for seed in (0, 0, 1)
+    ]
+    assert starts[0] == starts[1] and (starts[0] == starts[2]) == (not drawn), 'another run draws other windows'
     assert found['unknown_charged'] == (not drawn) and ('6 windows at random places' in found['protocol']) == bool(
       drawn
     )

@@ -25,7 +25,8 @@ class Config:
       are only inputs.
     second: in training also add the token after each target, `second_BT`, for models that predict two.
     drawn: in evaluation this number of windows at random places, for an estimate as nanoGPT prints it (`estimate_loss`
-      of train.py; its number is eval_iters * batch_size); 0 is the whole split. No metrics per word or character.
+      of train.py; its number is eval_iters * batch_size), other ones for runs of other seeds; 0 is the whole split. No
+      metrics per word or character.
   """
 
   name: str = 'windows'

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 
 from lmx import objectives
 from lmx.config.schema import Run
-from lmx.data import pipeline
 from lmx.errors import InputError
 from lmx.evaluation import evaluate
 from lmx.evaluation.parts import Added, Subject
@@ -58,7 +57,7 @@ def measure(subject: Subject) -> Added:
   cfg = continuous_cache.config(run.evaluation.cache)
   assert cfg is not None  # a part is selected by its option
   model = registry.get(run.model_name)
-  batches = pipeline.batches(evaluate.final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
+  batches = evaluate.final_batches(run, corpus, split)
   check(run, corpus, batches)
   # A stream has `steps * length` outputs, so a larger window would only waste memory.
   cache_cfg = cfg._replace(window=min(cfg.window, batches.steps * batches.length))

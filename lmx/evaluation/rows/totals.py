@@ -12,7 +12,6 @@ import jax
 import numpy as np
 
 from lmx import cast, objectives
-from lmx.data import pipeline
 from lmx.engine import precision, step
 from lmx.evaluation import evaluate
 from lmx.evaluation.parts import Subject
@@ -35,7 +34,7 @@ def collect(subject: Subject, outputs: Sequence[Any]) -> tuple[list[dict[str, An
     return sums, jax.tree.map(lambda x: x[0], state)
 
   evaluate_rows = jax.jit(precision.wrap(run.matmul_precision, jax.vmap(evaluate_row, in_axes=(None, 0, 0))))
-  batches = pipeline.batches(evaluate.final_data(run), corpus, split, pipeline.EVAL_SEED, train=False)
+  batches = evaluate.final_batches(run, corpus, split)
   params, state = engine.to_one_device(params), model.init_state(run.measured, batches.batch_size)
   rows: dict[int, dict[str, Any]] = {}
   for i in range(batches.steps):

@@ -11,7 +11,6 @@ from PIL import Image
 
 from lmx import objectives
 from lmx.config import schema
-from lmx.data import pipeline
 from lmx.data.batching import images
 from lmx.data.corpus import Corpus
 from lmx.errors import InputError
@@ -43,7 +42,7 @@ def segment_images(run: schema.Run, corpus: Corpus, params: Params, count: int) 
   attention, images with their own pixels are scaled to `objective.base`.
   """
   model, objective = registry.get(run.model_name), objectives.get(run.objective_name)
-  batches = pipeline.batches(evaluate.final_data(run), corpus, run.evaluation.split, pipeline.EVAL_SEED, train=False)
+  batches = evaluate.final_batches(run, corpus, run.evaluation.split)
   batch = batches(0, slice(0, min(count, batches.batch_size, batches.examples)))
   predict = jax.jit(objective.predict, static_argnums=(0, 1, 2))
   attend = jax.jit(model.attention, static_argnums=0) if model.attention is not None else None
