@@ -1,4 +1,4 @@
-"""Reader of user files: text, lines and JSON, each plain or compressed (.gz, .xz, .zst).
+"""Reader of user files: text, lines and JSON, each plain or compressed (.gz, .xz, .zst), and their opening to write.
 
 Every fault of a file (missing, damaged, not UTF-8, not JSON, nested too deep, another type, out of range) raises an
 InputError that names the file, the line and the field. So does a device or a socket, and a line, or a file that is read
@@ -144,6 +144,18 @@ def _decompressed(file: IO[bytes], kind: str) -> Any:
 def _import_zstd() -> Any:
   """Return Python 3.14's standard module, or its backport."""
   return importlib.import_module('compression.zstd' if sys.version_info >= (3, 14) else 'backports.zstd')
+
+
+def open_to_write(path: Any, mode: str = 'w', *, like: Any = None, errors: str = 'strict') -> IO[str]:
+  """Open a UTF-8 file to write, compressed if the name `like` (default: its own) ends in .gz, .xz or .zst.
+
+  Line ends are LF on every system. Raises OSError.
+  """
+  kind = os.path.splitext(os.fspath(path if like is None else like))[1].lower()
+  openers: dict[str, Any] = {'.gz': gzip.open, '.xz': lzma.open}
+  opener = _import_zstd().open if kind == '.zst' else openers.get(kind, open)
+  file: IO[str] = opener(path, f'{mode}t', encoding='utf-8', errors=errors, newline='\n')
+  return file
 
 
 def read_bytes(path: Any) -> bytes:

@@ -9,6 +9,7 @@ import pytest
 
 from lmx import documents
 from lmx.errors import InputError
+from lmx.reporting import run_log
 
 
 def test_lines_end_in_lf_cr_lf_or_cr_and_a_cr_within_lines_stays(tmp_path):
@@ -23,6 +24,18 @@ def test_lines_end_in_lf_cr_lf_or_cr_and_a_cr_within_lines_stays(tmp_path):
   ):
     path.write_bytes(content)
     assert list(documents.read_lines(path)) == lines, content
+
+
+@pytest.mark.parametrize('ending', ['', '.gz', '.XZ', '.zst'])
+def test_what_is_written_compressed_is_read_again(tmp_path, ending):
+  path = tmp_path / f'a.txt{ending}'
+  for mode, content in (('w', 'a\rκ\n'), ('a', 'b\n')):
+    with documents.open_to_write(path, mode) as file:
+      file.write(content)
+  assert documents.read_text(path) == 'a\rκ\nb\n'
+  assert (path.read_bytes() == 'a\rκ\nb\n'.encode()) == (not ending)
+  run_log.write_json(str(path), {'a': [1]})
+  assert documents.read_json(path) == {'a': [1]}
 
 
 def test_rows_are_lines_without_the_blank_ones_at_the_end(tmp_path):

@@ -1,16 +1,14 @@
 """`lmx phrases --input=TEXT --output=TEXT`: join frequent collocations into phrases ("new_york"), one sentence per
 line.
 
-The result is a text for `data.dataset=text_files`. Both may be gzipped (.gz); --input takes several files, separated by
-commas. The defaults follow word2vec's released script: two passes, thresholds 200 and 100.
+The result is a text for `data.dataset=text_files`. Both may be compressed (.gz, .xz, .zst); --input takes several
+files, separated by commas. The defaults follow word2vec's released script: two passes, thresholds 200 and 100.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 from collections.abc import Iterator
-from typing import IO, cast
 
 from lmx import documents, ranges
 from lmx.errors import InputError, explain
@@ -48,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     print(f'pass {number}: {len(one.scores):,} pairs, such as {", ".join(map("_".join, best)) or "none"}', flush=True)
     passes.append(one)
   try:
-    with _open(args.output) as out:
+    with documents.open_to_write(args.output) as out:
       for words in _sentences(files, args.lower_case):
         for one in passes:
           words = one.apply(words)
@@ -65,8 +63,3 @@ def _sentences(files: list[str], lower_case: bool) -> Iterator[list[str]]:
     documents.check_regular(path)  # a pass over the text may follow
     for line in documents.read_lines(path):
       yield (line.lower() if lower_case else line).split()
-
-
-def _open(path: str) -> IO[str]:
-  opened = gzip.open(path, 'wt', encoding='utf-8') if path.endswith('.gz') else open(path, 'w', encoding='utf-8')
-  return cast(IO[str], opened)

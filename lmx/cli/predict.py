@@ -137,9 +137,10 @@ def _lines(predictions: Sequence[Mapping[str, Any]]) -> str:
 
 def _write(path: str, text: str) -> None:
   """Write a file, or to standard output if `path` is ''."""
+  from lmx.reporting import run_log
+
   with writing(path or 'standard output'):
     if path:
-      with open(path, 'w', encoding='utf-8') as file:
-        file.write(text)
+      run_log.write_text(path, text)
     else:
       print(text, end='', flush=True)

@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     'where the tokenizer has one)',
   )
   parser.add_argument('--end', action='store_true', help='also score the end of each text')
-  parser.add_argument('--context', default='', metavar='FILE', help='text that each text continues')
+  parser.add_argument(
+    '--context', default='', metavar='FILE', help='text that each text continues, without the line feed at its end'
+  )
   parser.add_argument('--leading_space', action='store_true', help='score each text as if a space preceded it')
   parser.add_argument(
     '--by',
@@ -53,7 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     choices=('sentence', 'word', 'token'),
     help='also give the surprisal of each word or token (default %(default)s)',
   )
-  parser.add_argument('--output', default='', help='.jsonl or .tsv to write (default: JSON lines on standard output)')
+  parser.add_argument(
+    '--output',
+    default='',
+    help='.jsonl or .tsv to write, also as .gz, .xz or .zst (default: JSON lines on standard output)',
+  )
   parser.add_argument('--total', default='', help='file to write the totals to, as JSON')
 
 
@@ -66,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     raise InputError(f'--output: got {args.output}; expected a name that ends in {" or ".join(table.FORMATS)}')
   texts = table.read(args.input, args.column)
   table.check_columns(args.input, texts, args.by, form)
-  context = documents.read_text(args.context) if args.context else ''
+  context = documents.read_text(args.context).removesuffix('\n') if args.context else ''  # an editor's last line end
   from lmx.reporting import run_log
   from lmx.runs import restore
   from lmx.scoring import loading, sentences
@@ -74,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
   from lmx.scoring.total import Total, line
 
   scorer = loading.load(args.workdir, args.which, args.overrides, method=args.method, start=args.start, end=args.end)
-  if context:
+  if args.context:
     scorer.read_context(context)
   space = ', with a leading space' * args.leading_space
   print(f'{scorer.name}: {scorer.protocol}{space}; {scorer.source}', file=sys.stderr)

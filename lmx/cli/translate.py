@@ -292,6 +292,8 @@ def _open_input(path: str) -> Iterator[TextIO]:
     yield sys.stdin
     return
   documents.check_streamed(path)
+  if path.lower().endswith(documents.COMPRESSED):
+    raise InputError(f'--input: got {path}; expected a plain text; decompress it, or pipe it to standard input')
   try:
     end = '\n'
     if os.path.isfile(path):  # a pipe is read once
@@ -314,5 +316,5 @@ def _open_output(path: str) -> Iterator[TextIO]:
         sys.stdout.reconfigure(encoding='utf-8', errors=_CHARACTERS, newline='\n')
       yield sys.stdout
     else:
-      with open(path, 'w', encoding='utf-8', errors=_CHARACTERS, newline='\n') as stream:
+      with documents.open_to_write(path, errors=_CHARACTERS) as stream:
         yield stream

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from lmx import records, storage
+from lmx import documents, records, storage
 from lmx.config import schema
 from lmx.data import corpus as corpora
 from lmx.data import pipeline, sources
@@ -78,8 +78,8 @@ def read_pairs(run: schema.Run, corpus: corpora.Corpus, split: str) -> tuple[lis
   corpus.split(split)
   examples = sources.open_splits(run.data)
   names = run.data.train_splits if split == 'train' else (split,)
-  documents = [text for name in names for _, text, _ in examples[name]]
-  pairs = list(zip(documents[::2], documents[1::2], strict=True))
+  texts = [text for name in names for _, text, _ in examples[name]]
+  pairs = list(zip(texts[::2], texts[1::2], strict=True))
   pairs = [pairs[i] for i in pipeline.select_documents(run.data, split, len(pairs))]
   return [source for source, _ in pairs], [target for _, target in pairs]
 
@@ -200,7 +200,7 @@ def describe_decoding(options: translate.Options) -> str:
 def write(path: Any, translations: Sequence[TranslatedPair], mode: str = 'w') -> None:
   """Write translations, one a line; mode 'a' appends. Raises InputError."""
   try:
-    with open(path, mode, encoding='utf-8', errors='surrogateescape') as file:
+    with documents.open_to_write(path, mode, errors='surrogateescape') as file:
       file.writelines(f'{each.translation}\n' for each in translations)
   except OSError as error:
     raise InputError(f'{path}: cannot be written ({explain(error)})') from None

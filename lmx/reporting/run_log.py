@@ -31,7 +31,7 @@ import numpy as np
 from tqdm import tqdm
 
 import lmx
-from lmx import host, records, storage
+from lmx import documents, host, records, storage
 from lmx.errors import InputWarning, explain, writing
 from lmx.records import Record, read_metrics
 from lmx.redaction import redact
@@ -109,7 +109,10 @@ def write_json(path: str, values: Any) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-  """Write a text to `path`, which may be a link or a pipe; files are written atomically. Raises InputError."""
+  """Write a text to `path`, which may be a link or a pipe. Raises InputError.
+
+  Files are written atomically, and compressed if the name ends in .gz, .xz or .zst.
+  """
   where = pathlib.Path(path)
   with writing(str(path)):
     if where.exists() and not where.is_file():  # such as /dev/stdout
@@ -122,10 +125,10 @@ def _replace(path: pathlib.Path, text: str) -> None:
   """Write a file atomically: readers see the old text or the new text."""
   part = path.with_name(path.name + '.part')
   with writing(str(path)):
-    with part.open('w', encoding='utf-8') as file:
+    with documents.open_to_write(part, like=path) as file:
       file.write(text)
-      file.flush()
-      os.fsync(file.fileno())
+    with part.open('rb+') as written:  # whose compressed data is complete
+      os.fsync(written.fileno())
     part.replace(path)
 
 

@@ -11,6 +11,7 @@ import pytest
 import safetensors.numpy
 
 import lmx
+from lmx import documents
 from lmx.cli import main
 from lmx.cli import score as score_command
 from lmx.data.tokenizers import build
@@ -98,8 +99,33 @@ def test_tables_keep_their_columns(folders, tmp_path, capsys):
   rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
   assert rows[0]['n'] == [1, 2] and rows[1]['m'] is None
   run = lmx.load(folders / 'gpt2')
-  again = run.score(['A name', 'a list'], leading_space=True, context='The method\n')
+  again = run.score(['A name', 'a list'], leading_space=True, context='The method')
   np.testing.assert_allclose([row['sum'] for row in rows], [one.sum for one in again], atol=1e-4)
+
+
+def test_context_is_the_text_of_the_file_without_the_last_line_end(folders, tmp_path, capsys):
+  totals = []
+  for text in ('The method', 'The method\n', 'The method\n\n'):
+    (tmp_path / 'context.txt').write_text(text)
+    assert score(tmp_path, ' name\n', f'--workdir={folders}/gpt2', f'--context={tmp_path}/context.txt') == 0
+    totals.append(json.loads(capsys.readouterr().out)['sum'])
+  run = lmx.load(folders / 'gpt2')
+  expected = [run.score([' name'], context=context)[0].sum for context in ('The method', 'The method\n')]
+  np.testing.assert_allclose(totals, [expected[0], *expected], atol=1e-4)
+  assert abs(expected[0] - expected[1]) > 1e-3
+  (tmp_path / 'context.txt').write_text('\n')
+  assert score(tmp_path, ' name\n', f'--workdir={folders}/gpt2', f'--context={tmp_path}/context.txt') == 2
+  assert '--context: got a text without a token' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('ending', ['.gz', '.xz', '.zst'])
+def test_compressed_output_is_read_again(folders, tmp_path, capsys, ending):
+  options = [f'--workdir={folders}/run', f'--output={tmp_path}/out.jsonl{ending}']
+  assert score(tmp_path, 'The method\n', *options, f'--total={tmp_path}/total.json{ending}') == 0
+  (row,) = (row for _, row in documents.read_json_lines(tmp_path / f'out.jsonl{ending}'))
+  assert row['text'] == 'The method' and documents.read_json(tmp_path / f'total.json{ending}')['texts'] == 1
+  with pytest.raises(UnicodeDecodeError):
+    (tmp_path / f'out.jsonl{ending}').read_text()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import errno
 import functools
+import gzip
 import io
 import json
 import os
@@ -103,6 +104,10 @@ def test_line_separator_ends_a_line(workdir, text, capsys, tmp_path):
   out, err = _write(capsys, workdir, f'--input={text}', '--lines=3', f'--output={tmp_path / "out.txt"}')
   assert out == [] and f'wrote {tmp_path / "out.txt"}: 4 translations' in err
   assert (tmp_path / 'out.txt').read_text().splitlines() == found
+  _write(capsys, workdir, f'--input={text}', f'--output={tmp_path / "out.txt.gz"}')
+  assert gzip.decompress((tmp_path / 'out.txt.gz').read_bytes()).decode().splitlines() == found
+  assert main(['translate', f'--workdir={workdir}', f'--input={tmp_path / "out.txt.gz"}']) == 2
+  assert 'out.txt.gz; expected a plain text' in capsys.readouterr().err
 
 
 def test_standard_input_is_streamed(workdir, text, capsys, monkeypatch):

@@ -6,6 +6,7 @@ import gzip
 
 import pytest
 
+from lmx import documents
 from lmx.cli import main
 from lmx.data import phrases
 from lmx.errors import InputError
@@ -43,13 +44,13 @@ def test_later_passes_join_phrases():
 
 
 def test_command_prints_the_measurement(tmp_path, capsys):
-  source, target = tmp_path / 'text.txt.gz', tmp_path / 'out.txt'
+  source, target = tmp_path / 'text.txt.gz', tmp_path / 'out.txt.xz'
   with gzip.open(source, 'wt') as file:
     file.write('\n'.join(' '.join(s) for s in SENTENCES) + '\n')
   options = ['--thresholds=1,0.5', '--min_count=2', '--discount=2']
   assert main.main(['phrases', f'--input={source}', f'--output={target}', *options]) == 0
   assert 'pass 2' in capsys.readouterr().out
-  lines = target.read_text().splitlines()
+  lines = documents.read_text(target).splitlines()
   assert len(lines) == len(SENTENCES)
   assert [line.replace('_', ' ').split() for line in lines] == SENTENCES
   assert any('new_york' in line for line in lines)
