@@ -23,7 +23,7 @@ import sys
 import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any, TypeVar
+from typing import IO, Any, TextIO, TypeVar
 
 from lmx import storage
 from lmx.errors import InputError, explain, nearest
@@ -146,7 +146,7 @@ def _import_zstd() -> Any:
   return importlib.import_module('compression.zstd' if sys.version_info >= (3, 14) else 'backports.zstd')
 
 
-def open_to_write(path: Any, mode: str = 'w', *, like: Any = None, errors: str = 'strict') -> IO[str]:
+def open_to_write(path: Any, mode: str = 'w', *, like: Any = None, errors: str = 'strict') -> TextIO:
   """Open a UTF-8 file to write, compressed if the name `like` (default: its own) ends in .gz, .xz or .zst.
 
   Line ends are LF on every system. Raises OSError.
@@ -154,7 +154,7 @@ def open_to_write(path: Any, mode: str = 'w', *, like: Any = None, errors: str =
   kind = os.path.splitext(os.fspath(path if like is None else like))[1].lower()
   openers: dict[str, Any] = {'.gz': gzip.open, '.xz': lzma.open}
   opener = _import_zstd().open if kind == '.zst' else openers.get(kind, open)
-  file: IO[str] = opener(path, f'{mode}t', encoding='utf-8', errors=errors, newline='\n')
+  file: TextIO = opener(path, f'{mode}t', encoding='utf-8', errors=errors, newline='\n')
   return file
 
 
