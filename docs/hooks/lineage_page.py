@@ -32,10 +32,10 @@ def _recorded() -> tuple[Any, Any]:
 
 def result() -> str:
   """Return the recorded matrix with its note."""
-  from launch.tables import matrix, pages
+  from launch.tables import pages, values
 
   one, _ = _recorded()
-  return f'{pages.matrix_text(one)}\n\n{one.note}' if matrix.recorded(one) else NOTHING
+  return f'{pages.matrix_text(one)}\n\n{one.note}' if values.recorded(one) else NOTHING
 
 
 def shown() -> str:
@@ -101,13 +101,13 @@ def _head(task: dict[str, Any]) -> str:
 
 def draw(folder: pathlib.Path) -> list[pathlib.Path]:
   """Draw the recorded pictures into a folder; return their files."""
-  from launch.tables import curves, phenomena
+  from launch.tables import curves, phenomena, values
 
   one, groups = _recorded()
   if not groups:
     return []
   files = [folder / name for name in PICTURES]
-  curves.figure(one, curves.recorded(one)).savefig(files[0], dpi=130, metadata={'Software': None})
+  curves.figure(one, values.recorded(one)).savefig(files[0], dpi=130, metadata={'Software': None})
   phenomena.draw(files[1], one, groups)
   return files
 

@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from experiments.tables import METRICS, Curve, Table
-from launch.tables import collection, measured
+from launch.tables.values import Value
 
 _COLOURS = [*(f'C{number}' for number in range(10)), 'black', 'goldenrod', 'navy', 'lightcoral', 'darkgreen']
-
-
-class Value(NamedTuple):
-  """Mean of a metric and its standard deviation over seeds, NaN of one seed."""
-
-  mean: float
-  deviation: float
-
-
-def of_results(results: Iterable[collection.RowResult]) -> dict[str, Value]:
-  """Return the metrics of runs by row."""
-  return {one.row.id: Value(one.value, one.deviation) for one in results if one.seeds}
-
-
-def recorded(table: Table) -> dict[str, Value]:
-  """Return the metrics of measured.csv by row."""
-  known = measured.by_row()
-  lines = [known[row.id] for row in table.rows if row.id in known]
-  return {one.id: Value(float(one.value), float(one.spread or math.nan)) for one in lines}
 
 
 def figure(table: Table, values: Mapping[str, Value]) -> Any:
@@ -71,7 +52,7 @@ def _lines(
   found: dict[str, Any] = {}
   for has_x, mark in ((False, 'x'), (True, 'o')):
     some = sorted(
-      (values[one.x].mean if has_x else left, *values[one.y], one.line) for one in points if bool(one.x) == has_x
+      (values[one.x].mean if has_x else left, *values[one.y][:2], one.line) for one in points if bool(one.x) == has_x
     )
     if some:
       xs, ys, deviations, lines = zip(*some, strict=True)

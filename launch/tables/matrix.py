@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
 
 from experiments.tables import METRICS, Row, Table
-from launch.tables import collection, measured
+from launch.tables import measured
 from launch.tables import plan as plans
 from launch.tables.printed import GROUP, LMX, Line
+from launch.tables.values import Value
 
 NOT_RUN = 'not run'
 _YEAR = 'Year'  # title of the column with the years of the systems
 _NONE = '–'
-
-
-class Cell(NamedTuple):
-  """Text of a metric, and its number of seeds; 0 of a run without one."""
-
-  text: str
-  seeds: int
 
 
 def table(name: str) -> Table:
@@ -38,18 +31,18 @@ def _options(command: str) -> str:
   return next((word.partition('=')[2] for word in shlex.split(command) if word.startswith('--options=')), '')
 
 
-def lines(one: Table, cells: Mapping[str, Cell]) -> list[Line]:
-  """Return the lines of a table's matrix; `cells` are the metrics by the id of their row."""
+def lines(one: Table, known: Mapping[str, Value]) -> list[Line]:
+  """Return the lines of a table's matrix; `known` are the metrics by the id of their row."""
   made: list[Line] = []
   last = ''
-  ids = {row.id for row in one.rows}
+  texts = {row.id: _text(row, known[row.id]) if row.id in known else NOT_RUN for row in one.rows}
   for row in one.matrix.rows if one.matrix else ():
     if row.group != last:
       last = row.group
       made.append(Line(GROUP, [row.group, *('' for _ in row.cells)]))
-    texts = [cells[cell].text if cell in cells else NOT_RUN if cell in ids else cell for cell in row.cells]
-    seeds = sorted({cells[cell].seeds for cell in row.cells if cell in cells} - {0})
-    made.append(Line(LMX, [*texts, ' to '.join(map(str, sorted({*seeds[:1], *seeds[-1:]}))) or _NONE]))
+    seeds = sorted({known[cell].seeds for cell in row.cells if cell in known} - {0})
+    shown = ' to '.join(map(str, sorted({*seeds[:1], *seeds[-1:]}))) or _NONE
+    made.append(Line(LMX, [*(texts.get(cell, cell) for cell in row.cells), shown]))
   return made
 
 
@@ -66,35 +59,13 @@ def years(one: Table) -> dict[str, str]:
   return {row.cells[0]: row.cells[column].strip(_NONE) for row in one.matrix.rows}
 
 
-def of_results(results: Iterable[collection.RowResult]) -> dict[str, Cell]:
-  """Return the metrics of runs by row."""
-  found = {}
-  for one in results:
-    if one.seeds:
-      missing = '' if one.state == collection.DONE else f' ({len(one.seeds)} of {one.expected_seeds} seeds)'
-      count = 0 if one.seeds[0].seed is None else len(one.seeds)
-      found[one.row.id] = Cell(_text(one.row, one.value, one.deviation) + missing, count)
-  return found
-
-
-def recorded(one: Table) -> dict[str, Cell]:
-  """Return the metrics of measured.csv by row."""
-  runs, known = {run.name: run for run in one.runs}, measured.by_row()
-  return {
-    row.id: Cell(
-      _text(row, float(known[row.id].value), float(known[row.id].spread or math.nan)),
-      known[row.id].count if runs[row.run].seeds else 0,
-    )
-    for row in one.rows
-    if row.id in known
-  }
-
-
-def _text(row: Row, mean: float, deviation: float) -> str:
+def _text(row: Row, value: Value) -> str:
   """Return a metric with the standard deviation over its seeds."""
-  metric = METRICS[row.metric]
+  metric, (mean, deviation, seeds, missing) = METRICS[row.metric], value
   if metric.whole:
-    return f'{mean:,.0f}'
-  if metric.key == 'training_flops':
-    return f'{mean:.2e}'
-  return f'{mean:.{metric.digits}f}' + ('' if math.isnan(deviation) else f' ± {deviation:.{metric.digits}f}')
+    text = f'{mean:,.0f}'
+  elif metric.key == 'training_flops':
+    text = f'{mean:.2e}'
+  else:
+    text = f'{mean:.{metric.digits}f}' + ('' if math.isnan(deviation) else f' ± {deviation:.{metric.digits}f}')
+  return text + (f' ({seeds} of {seeds + missing} seeds)' if missing else '')

@@ -13,7 +13,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from experiments.tables import Table
-from launch.tables import collection, computed, counts, matrix, measured, measurements, names, needs, printed, verdict
+from launch.tables import (
+  collection,
+  computed,
+  counts,
+  matrix,
+  measured,
+  measurements,
+  names,
+  needs,
+  printed,
+  values,
+  verdict,
+)
 from launch.tables import plan as plans
 from lmx.errors import InputError, explain
 from lmx.reporting import templates
@@ -134,10 +146,10 @@ def _summary(one: counts.Count, own: int) -> str:
   return ' '.join(f'{text}.' for text in parts or ['No run is recorded'])
 
 
-def render(template: str, **values: Any) -> str:
+def render(template: str, **given: Any) -> str:
   """Return the text of a template of this folder, without further blank lines at its end."""
   blocks_of = lambda place: printed.blocks(printed.figures_of(place))
-  values |= {
+  given |= {
     'blocks_of': blocks_of,
     'commands': _commands,
     'heading': heading,
@@ -145,13 +157,13 @@ def render(template: str, **values: Any) -> str:
     'lines_of': printed.lines_of,
     'show': show,
   }
-  return _TEMPLATES.get_template(template).render(values).strip() + '\n'
+  return _TEMPLATES.get_template(template).render(given).strip() + '\n'
 
 
 def matrix_text(one: Table) -> str:
   """Return the matrix of a table with what is recorded."""
   blocks: Any = _TEMPLATES.get_template('blocks.md.jinja').module
-  return str(blocks.matrix_of(matrix.heads(one), matrix.lines(one, matrix.recorded(one)))).strip()
+  return str(blocks.matrix_of(matrix.heads(one), matrix.lines(one, values.recorded(one)))).strip()
 
 
 def _is_run(place: tuple[str, str], shown: printed.Shown) -> bool:

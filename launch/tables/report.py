@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from experiments.tables import BEST, DATA, MEAN, METRICS, Metric, Run, Table
-from launch.tables import collection, curves, findings, matrix, measured, needs, pages, phenomena, verdict
+from launch.tables import collection, curves, findings, matrix, measured, needs, pages, phenomena, values, verdict
 from launch.tables import plan as plans
 from launch.tables.paradigms import Accuracies
 from launch.tables.printed import figure
@@ -148,7 +148,7 @@ def documents(
   shown, footnotes = pages.show(table, live(results), results) if is_whole else (None, [])
   columns = [name for name in HEADER if _has_printed(results) or name not in _COMPARED]
   picture = 'Scores by what they cost' if table.curves else 'Difference from the published metrics'
-  values = {
+  given = {
     'name': name,
     'printed': table,
     'shown': shown,
@@ -158,7 +158,7 @@ def documents(
     'columns': columns,
     'numbers': _NUMBERS,
     'heads': matrix.heads(table),
-    'matrix': matrix.lines(table, matrix.of_results(results)),
+    'matrix': matrix.lines(table, values.of_results(results)),
     'findings': findings.sections(table, groups),
     'lines': [{'shown': [one.cells[HEADER.index(name)] for name in columns], 'result': one.result} for one in found],
     'remarks': [*notes(results), *([pages.COMPUTED] if table.computed and is_whole else [])],
@@ -169,7 +169,7 @@ def documents(
     ],
     'data': [(key, DATA[key].files, DATA[key].terms) for key in data_of(table, results)],
   }
-  return {end: pages.render(f'report.{end}.jinja', **values) for end in ('md', 'html')}
+  return {end: pages.render(f'report.{end}.jinja', **given) for end in ('md', 'html')}
 
 
 def live(results: Sequence[collection.RowResult]) -> dict[str, str]:
@@ -230,7 +230,7 @@ def protocol(run: Run, table: Table, plan: plans.Plan) -> list[str]:
 
 def draw(file: pathlib.Path, table: Table, results: Sequence[collection.RowResult]) -> None:
   """Draw each row's difference from the published metric in units of its band, or the table's curves."""
-  made = curves.figure(table, curves.of_results(results)) if table.curves else _differences(results, table.title)
+  made = curves.figure(table, values.of_results(results)) if table.curves else _differences(results, table.title)
   made.savefig(file, dpi=130, metadata={'Software': None})
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from launch.tables import collection, curves, measured, report, verdict
+from launch.tables import collection, curves, measured, report, values, verdict
 from launch.tables import plan as plans
 from launch.tables.__main__ import main
 from tests import browser
@@ -94,7 +94,7 @@ def test_other_protocols_are_shown_but_not_compared(tmp_path, capsys):
 def test_table_with_curves_draws_them(tmp_path):
   table, plan = make_tries(tmp_path, low=((0.5, 0.9), (0.6, 0.8)), high=((0.7, 0.7), (0.2, 0.6)))
   found = collection.collect(table, list(table.rows), plan)
-  axes, *others = curves.figure(table, curves.of_results(found)).axes
+  axes, *others = curves.figure(table, values.of_results(found)).axes
   assert not others, 'a panel without a figure'
   assert [text.get_text() for text in axes.get_legend().get_texts()] == ['one']
   line, bars = axes.containers[0].lines[0], axes.containers[0].lines[2][0]

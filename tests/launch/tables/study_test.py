@@ -9,8 +9,8 @@ import random
 import pytest
 
 from experiments.tables import Choice, lineage
-from launch.tables import curves, measured, pages, paradigms, runner, study
 from launch.tables import matrix as matrix_of
+from launch.tables import measured, pages, paradigms, runner, study, values
 from launch.tables import plan as plans
 from launch.tables.__main__ import main
 from lmx.errors import InputError
@@ -146,13 +146,13 @@ def test_recorded_matrix_is_that_of_the_runs(tmp_path, program, monkeypatch):
     assert matrix_of.table('lineage') is lineage.TABLE
     assert run(tmp_path, '--seeds=2', '--record') == 0
     one = matrix_of.table('lineage')
-    lines = [f'| {" | ".join(line.cells)} |' for line in matrix_of.lines(one, matrix_of.recorded(one))]
+    lines = [f'| {" | ".join(line.cells)} |' for line in matrix_of.lines(one, values.recorded(one))]
     assert [line for line in lines if '**' not in line and 'million' not in line and 'tasks only' not in line] == [
       line for line in matrix(tmp_path)[1:] if '**' not in line
     ]
     assert any('| BERT | 2018 | 3,159,552' in line and '| 1e-2 |' in line and line.endswith('| 2 |') for line in lines)
     assert set(one.curves) == set(lineage.build(OPTIONS.partition('=')[2], assume=True).curves)
-    assert curves.recorded(one)['lineage/mini/tokens/1/bert/blimp'] == (70.0, 0.0)
+    assert values.recorded(one)['lineage/mini/tokens/1/bert/blimp'] == (70.0, 0.0, 2, 0)
     page = pages.pages()['lineage.md']
     assert all(line in page for line in lines if line.startswith('| BERT'))
     of_page = hook('lineage_page')
