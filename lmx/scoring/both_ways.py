@@ -37,16 +37,15 @@ def score(
   rows: Sequence[Row],
   *,
   direction: str = 'both',
-  end: bool = False,
   done: Done = row_batches.ignore,
 ) -> list[Scored]:
   """Score rows.
 
   Args:
     loaded: a run of ELMo.
-    rows: texts, `ids_T` the word ids of lmx/data/tokenizers/word_characters.py, with characters_TC.
+    rows: texts, `ids_T` the word ids of lmx/data/tokenizers/word_characters.py, with the characters_TC of all but the
+      end of the sentence. A row with an end has its score last: </S> forward, <S> backward, or the sum of both.
     direction: 'forward', 'backward' or 'both', the sum.
-    end: also score the end of the sentence: </S> forward, <S> backward; each is added to the last token read.
     done: reports progress.
   """
   size_C = loaded.run.data.characters
@@ -55,7 +54,8 @@ def score(
   begin_C[2] = end_C[2] = word_characters.END_WORD
   function = compiled(_scored, loaded)
   scored: list[Any] = [None] * len(rows)
-  for some, size, length in row_batches.batches([len(row.ids_T) + 1 for row in rows], classes=2 * loaded.cfg.V):
+  counts = [len(row.characters_TC) for row in rows]  # without ends
+  for some, size, length in row_batches.batches([count + 1 for count in counts], classes=2 * loaded.cfg.V):
     chosen = [rows[i] for i in some]
     batch = {}
     for prefix, first_C, last, step in (
@@ -65,16 +65,12 @@ def score(
       read = [np.concatenate([first_C[None], row.characters_TC[::step]]) for row in chosen]
       batch[f'{prefix}characters_BTC'] = row_batches.pad(read, size, length)
       batch[f'{prefix}targets_BT'] = row_batches.pad(
-        [np.append(row.ids_T[::step], last) for row in chosen], size, length
+        [np.append(row.ids_T[: counts[i]][::step], last) for i, row in zip(some, chosen, strict=True)], size, length
       )
     ways = jax.device_get(function(loaded.params['model'], batch))
     for b, (i, row) in enumerate(zip(some, chosen, strict=True)):
-      count = len(row.ids_T)
-      forward_T, backward_T = (way[b, :count].astype(np.float64) for way in ways)
-      if end:
-        forward_T[-1] += ways[0][b, count]
-        backward_T[-1] += ways[1][b, count]
-      backward_T = backward_T[::-1]
+      forward_T, backward_T = (way[b, : len(row.ids_T)].astype(np.float64) for way in ways)
+      backward_T[: counts[i]] = backward_T[: counts[i]][::-1].copy()
       scored[i] = Scored({'forward': forward_T, 'backward': backward_T, 'both': forward_T + backward_T}[direction])
     done(sum(len(rows[i].ids_T) for i in some))
   return scored

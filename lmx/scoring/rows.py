@@ -26,7 +26,7 @@ class Row(NamedTuple):
     context_S: tokens that are read before them and not scored.
     name: of the text, for messages, such as 'line 3'.
     words: the tokens in print, for models that read words by characters; None: the tokenizer prints the ids.
-    characters_TC: the characters of these words, else None.
+    characters_TC: the characters of these words but the end of the text, else None.
     starts_T: whether each of these words starts a word of the text; they may be subwords.
   """
 

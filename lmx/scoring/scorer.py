@@ -241,6 +241,10 @@ class RunScorer(Scorer):
   def _spelled(self, text: str, name: str) -> Row:
     words, ids_T, characters_TC, starts_T = word_characters.read(self.tokenizer, text, self.loaded.run.data.characters)
     check_tokens(len(words), name)
+    if self.end:
+      end = word_characters.BEGIN if self.method == 'backward' else word_characters.END
+      words = [*words, word_characters.NAMES[end]]
+      ids_T, starts_T = np.append(ids_T, np.int32(end)), np.append(starts_T, True)
     return Row(ids_T, name=name, words=words, characters_TC=characters_TC, starts_T=starts_T)
 
   def score(self, rows: Sequence[Row], *, greedy: bool = False, done: Done = ignore) -> list[Scored]:
@@ -249,8 +253,6 @@ class RunScorer(Scorer):
     options: dict[str, Any] = {'done': done}
     if self.method == 'causal':
       options |= {'greedy': greedy, 'state': self._state}
-    elif self.method in ('forward', 'backward', 'both'):
-      options |= {'end': self.end}
     return METHODS[self.method].function(self.loaded, rows, **options)
 
 

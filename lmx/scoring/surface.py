@@ -49,7 +49,7 @@ def words(scorer: Scorer, text: str, row: Row, log_p_T: np.ndarray) -> list[Word
     parts = [text[begin:end] for begin, end in found]
     ends = np.asarray([end for _, end in found])
     index_T = np.minimum(np.searchsorted(ends, spans_T2[:, 0], 'right'), len(parts) - 1)
-    if scorer.end and row.words is None:
+    if scorer.end:
       parts, index_T[-1] = [*parts, scorer.tokens(row)[-1]], len(parts)
   predicted_T = ~np.isnan(log_p_T)
   totals = np.bincount(index_T[predicted_T], -log_p_T[predicted_T], len(parts))

@@ -189,6 +189,15 @@ def test_elmo_reads_both_ways():
   ahead, behind = jax.jit(read)(run.params['model'], letters[None, :-1], letters[None, :0:-1])
   np.testing.assert_allclose(forward.log_p_T, [ahead[t, i] for t, i in enumerate(ids)], atol=1e-5)
   np.testing.assert_allclose(backward.log_p_T, [behind[t, i] for t, i in enumerate(ids[::-1])][::-1], atol=1e-5)
+  ends = {'forward': ('</S>', ahead[3, word_characters.END]), 'backward': ('<S>', behind[3, word_characters.BEGIN])}
+  for method, without in (('forward', forward), ('backward', backward), ('both', both)):
+    name, end = ends.get(method, ('</S>', ahead[3, word_characters.END] + behind[3, word_characters.BEGIN]))
+    scorer = RunScorer(run, method, end=True)
+    (one, _) = sentences.score(scorer, [text, 'a cat'], detail='words')
+    np.testing.assert_allclose(one.log_p_T, [*without.log_p_T, end], atol=1e-5)
+    assert one.tokens == [*text.split(), name] and one.predicted == 4 and one.unknown == (1, 7)
+    assert [word for word, _ in one.words] == one.tokens
+    assert one.words[-1].surprisal == pytest.approx(float(-end), abs=1e-5)
 
 
 def test_elmo_of_subwords_shares_out_the_whole_probability():
@@ -202,7 +211,10 @@ def test_elmo_of_subwords_shares_out_the_whole_probability():
     words = [i for i in range(known.vocab_size) if i != end]
     totals = []
     for count, ended in ((1, False), (1, True), (2, False)):
-      rows = [Row(np.asarray(ids), characters_TC=letters[list(ids)]) for ids in itertools.product(words, repeat=count)]
+      rows = [
+        Row(np.asarray([*ids, *[end] * ended]), characters_TC=letters[list(ids)])
+        for ids in itertools.product(words, repeat=count)
+      ]
       totals.append(sum(np.exp(one.log_p_T.sum()) for one in RunScorer(run, method, end=ended).score(rows)))
     empty = 1 - totals[0]  # the end comes first
     assert 0.01 < empty < 0.9 and abs(empty + totals[1] + totals[2] - 1) < 1e-5

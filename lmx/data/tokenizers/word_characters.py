@@ -26,7 +26,7 @@ import numpy as np
 
 BEGIN, END, UNKNOWN, FIRST = 0, 1, 2, 3  # ids of words
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PAD = 257, 258, 259, 260, 261  # ids of characters
-_NAMES = ('<S>', '</S>', '<unk>')
+NAMES = ('<S>', '</S>', '<unk>')
 LINE_ENDS = ('\n', '<eos>')  # words that a sentence end replaces
 
 
@@ -37,7 +37,7 @@ def character_ids(words: Sequence[bytes], characters: int) -> np.ndarray:
 
 def spelled(characters_TC: np.ndarray) -> list[str]:
   """Return the words of character ids, truncated as they are; the ends of a sentence by their names."""
-  ends = {BEGIN_SENTENCE: _NAMES[BEGIN], END_SENTENCE: _NAMES[END]}
+  ends = {BEGIN_SENTENCE: NAMES[BEGIN], END_SENTENCE: NAMES[END]}
   words = []
   for ids in characters_TC.tolist():
     letters = bytes(i - 1 for i in ids if 0 < i < BEGIN_SENTENCE).decode(errors='replace')
@@ -64,7 +64,7 @@ def _gather(letters: np.ndarray, offsets: np.ndarray, index: np.ndarray, charact
 
 def vocabulary(tokenizer: Any) -> list[str]:
   """Return the words of the word ids: the two ends of a sentence, `<unk>`, and the vocabulary proper."""
-  return [*_NAMES, *map(tokenizer.id_to_token, _proper(tokenizer))]
+  return [*NAMES, *map(tokenizer.id_to_token, _proper(tokenizer))]
 
 
 def _proper(tokenizer: Any) -> list[int]:
