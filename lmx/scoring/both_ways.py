@@ -54,7 +54,8 @@ def score(
   begin_C[2] = end_C[2] = word_characters.END_WORD
   function = compiled(_scored, loaded)
   scored: list[Any] = [None] * len(rows)
-  counts = [len(row.characters_TC) for row in rows]  # without ends
+  spelled = [np.asarray(row.characters_TC) for row in rows]
+  counts = [*map(len, spelled)]  # tokens without the end
   for some, size, length in row_batches.batches([count + 1 for count in counts], classes=2 * loaded.cfg.V):
     chosen = [rows[i] for i in some]
     batch = {}
@@ -62,7 +63,7 @@ def score(
       ('', begin_C, word_characters.END, 1),
       ('backward_', end_C, word_characters.BEGIN, -1),
     ):
-      read = [np.concatenate([first_C[None], row.characters_TC[::step]]) for row in chosen]
+      read = [np.concatenate([first_C[None], spelled[i][::step]]) for i in some]
       batch[f'{prefix}characters_BTC'] = row_batches.pad(read, size, length)
       batch[f'{prefix}targets_BT'] = row_batches.pad(
         [np.append(row.ids_T[: counts[i]][::step], last) for i, row in zip(some, chosen, strict=True)], size, length
