@@ -111,6 +111,6 @@ def split(log_p: np.ndarray, rows: Sequence[Row]) -> list[Scored]:
 
 def _word_ends(loaded: RestoredRun, row: Row) -> np.ndarray:
   """Return the end of the word of each token of a row, (T,)."""
-  starts_T = loaded.tokenizer.starts_word(row.ids_T)
+  starts_T = loaded.tokenizer.starts_word(row.ids_T, joins_space=True)
   bounds = np.append(np.flatnonzero(starts_T), len(row.ids_T))
   return bounds[np.cumsum(starts_T)]

@@ -128,7 +128,7 @@ class Scorer(abc.ABC):
 
   def starts_word(self, row: Row) -> np.ndarray:
     """Return whether each token of a row starts a word, (T,) bool."""
-    return self.tokenizer.starts_word(row.ids_T) if row.starts_T is None else row.starts_T
+    return self.tokenizer.starts_word(row.ids_T, joins_space=True) if row.starts_T is None else row.starts_T
 
   def spans(self, text: str, row: Row) -> np.ndarray | None:
     """Return the offsets (start, end) in a text of each token of its row, (T, 2) in code points.

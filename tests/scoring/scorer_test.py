@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from lmx.data.tokenizers import build, word_characters
+from lmx.data.tokenizers import build, subword, word_characters
 from lmx.data.tokenizers.words import Words
 from lmx.errors import InputError
 from lmx.scoring import sentences
@@ -132,6 +132,20 @@ def test_bert_scores_follow_their_equations():
     check_equations(RunScorer(run, method), expected)
 
 
+def test_rest_of_a_word_is_masked_after_its_space():
+  """A space that byte-level BPE does not merge is part of the word after it."""
+  tokenizer = subword.with_special(build.train('bpe', ['ab cd'], vocab_size=257), ('<pad>', '<cls>', '<sep>', '<mask>'))
+  run = load('bert', tokenizer, 'data.tokenizer=bpe', 'model.V=261')
+  scorer = RunScorer(run, 'pll_word_l2r')
+  row = scorer.row('ab cd')
+  assert scorer.tokens(row) == ['a', 'b', 'Ġ', 'c', 'd'] and scorer.starts_word(row).tolist() == [1, 0, 1, 0, 0]
+  rows = np.tile([tokenizer.cls_id, *row.ids_T, tokenizer.sep_id], (5, 1))
+  for t, end in enumerate((2, 2, 5, 5, 5)):
+    rows[t, 1 + t : 1 + end] = tokenizer.mask_id
+  expected = log_p(run, {'tokens_BT': rows})[np.arange(5), 1 + np.arange(5), row.ids_T]
+  np.testing.assert_allclose(scorer.score([row])[0].log_p_T, expected, atol=1e-5)
+
+
 def test_xlnet_scores_follow_their_equations():
   run, tokenizer = load('xlnet'), subwords()
 
@@ -227,7 +241,7 @@ def test_elmo_scores_subwords_by_their_bytes():
   row = scorer.row(' the catzy mat')
   ids = tokenizer.encode(' the catzy mat')
   assert scorer.tokens(row) == tokenizer.ids_to_tokens(ids) and not scorer.is_unknown(row).any()
-  assert scorer.starts_word(row).tolist() == tokenizer.starts_word(ids).tolist()
+  assert scorer.starts_word(row).tolist() == tokenizer.starts_word(ids, joins_space=True).tolist()
   letters = word_characters.create(tokenizer, 24).character_ids(ids)
   apply = jax.jit(
     lambda batch: run.model.apply(run.cfg, run.params['model'], batch, run.model.init_state(run.cfg, 1))[0].last_BTD

@@ -17,6 +17,7 @@ import numpy as np
 from lmx.errors import InputError
 
 FILE = 'vocabulary.json'
+_SPACES = (' ', 'Ġ')  # printed forms of a token that is a space
 
 
 def digest(content: Any) -> str:
@@ -139,14 +140,19 @@ class Tokenizer(abc.ABC):
     """Return `id_to_token` of each id."""
     return [self.id_to_token(i) for i in self._check_ids(ids)]
 
-  def starts_word(self, ids: np.ndarray) -> np.ndarray:
-    """Return for each of `ids` (1-D) whether the token starts a word, as bool; a special token is a word."""
+  def starts_word(self, ids: np.ndarray, *, joins_space: bool = False) -> np.ndarray:
+    """Return for each of `ids` (1-D) whether the token starts a word, as bool; a special token is a word.
+
+    A token that is only a space, such as a lone `Ġ`, is a word too; with `joins_space` it begins the word after it.
+    """
     row = np.asarray(ids, np.int64)
     if row.size and (row.min() < 0 or row.max() >= self.vocab_size):
       self._check_ids(row.tolist())
     begins, ends = self._word_tables
-    starts = begins[row]
-    starts[1:] |= ends[row[:-1]]
+    starts, follows = begins[row], ends[row[:-1]]
+    if joins_space:
+      follows &= np.asarray([text not in _SPACES for text in self.ids_to_tokens(row[:-1])], bool)
+    starts[1:] |= follows
     starts[:1] = True
     return starts
 

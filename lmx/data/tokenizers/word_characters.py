@@ -134,7 +134,7 @@ def read(tokenizer: Any, text: str, characters: int) -> Spelled:
   """Read a new text; words outside the vocabulary keep their characters, and line ends are no words."""
   known, ids_T = create(tokenizer, characters), np.asarray(tokenizer.encode(text), np.int64)
   if tokenizer.kind != 'words':
-    tokens, starts_T = tokenizer.ids_to_tokens(ids_T), tokenizer.starts_word(ids_T)
+    tokens, starts_T = tokenizer.ids_to_tokens(ids_T), tokenizer.starts_word(ids_T, joins_space=True)
     return Spelled(tokens, known.word_ids(ids_T), known.character_ids(ids_T), starts_T)
   words = tokenizer.split(text)
   kept = [t for t, word in enumerate(words) if word not in LINE_ENDS]

@@ -140,7 +140,8 @@ class Words(Tokenizer):
   def spellings(self) -> list[bytes]:
     return [token.encode('utf-8', 'replace') for token in self.tokens]
 
-  def starts_word(self, ids: np.ndarray) -> np.ndarray:
+  def starts_word(self, ids: np.ndarray, *, joins_space: bool = False) -> np.ndarray:
+    del joins_space
     return np.ones(len(self._check_ids(ids)), bool)
 
   def content(self) -> dict[str, Any]:

@@ -79,6 +79,15 @@ def test_line_end_is_followed_by_a_word(kind):
   np.testing.assert_array_equal(made.starts_word(made.encode('ab\ncd')), [True, False, True, True, False])
 
 
+@pytest.mark.parametrize('kind', ['bytes', 'characters', 'bpe'])
+def test_space_token_begins_the_word_after_it(kind):
+  made = build.train(kind, ['ab cd\na'], vocab_size=257 if kind == 'bpe' else 0)
+  ids = made.encode('ab cd\na')
+  assert made.ids_to_tokens(ids)[2:4] == ['Ġ' if kind == 'bpe' else ' ', 'c']
+  np.testing.assert_array_equal(made.starts_word(ids), [1, 0, 1, 1, 0, 1, 1])
+  np.testing.assert_array_equal(made.starts_word(ids, joins_space=True), [1, 0, 1, 0, 0, 1, 1])
+
+
 def test_bpe_of_words_marks_their_ends(tmp_path):
   made = build.train('gpt_bpe', ['low lower lowest low low'] * 3, vocab_size=0)
   assert made.ids_to_tokens(made.encode('Low lowest')) == ['low</w>', 'lowest</w>']
