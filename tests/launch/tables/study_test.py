@@ -187,6 +187,24 @@ def test_stages_are_recorded_one_after_the_other(tmp_path, program, monkeypatch,
     measured.measurements.cache_clear()
 
 
+def test_recorded_groups_have_the_ngram_models_of_their_text():
+  stages = ('size=tiny,budget=1,systems=gpt2,lr=3e-3', 'budget=4,design=flops,systems=gpt2,lr=1e-3')
+  rows = [row for stage in stages for row in lineage.build(f'{stage},tasks=none', assume=True).rows]
+  table = lineage.of_rows({row.id: row.options for row in rows})
+  ngrams = ['unigrams', '5-gram, Kneser-Ney']
+  groups: dict[str, list[str]] = {}
+  for row in table.matrix.rows:
+    groups.setdefault(row.group, []).append(row.cells[0])
+  assert groups == {
+    '': ['chance'],
+    '1 million tokens': ngrams,
+    '4 million tokens': ngrams,
+    "operations of GPT-2's 4 million tokens": [*ngrams, 'GPT-2'],
+    'tiny, 1 million tokens': [*ngrams, 'GPT-2'],
+  }
+  assert table.note.startswith('Sizes mini and tiny.')
+
+
 def test_recorded_options_without_the_row_are_refused():
   with pytest.raises(InputError, match=r'lineage: got the row lineage/x with the options budget=1,systems=gpt2'):
     plans.of_rows('lineage', {'lineage/x': 'budget=1,systems=gpt2'})
