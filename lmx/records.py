@@ -22,6 +22,7 @@ Record = dict[str, Any]
 
 CONFIG, DATA, RESULTS, METRICS, PROGRESS = 'config.json', 'data.json', 'results.json', 'metrics.jsonl', 'progress.json'
 ROWS = 'rows.jsonl'
+NGRAMS = 'ngrams.json'  # of a saved n-gram model
 LOGS = 'logs'  # folder of the processes' logs and heartbeats
 SILENT = 3  # heartbeats after which a process without one counts as silent
 NONFINITE = {'NaN': math.nan, 'Infinity': math.inf, '-Infinity': -math.inf}  # strings, as JSON has no such numbers

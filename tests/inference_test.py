@@ -122,6 +122,10 @@ def test_parameters_missing_from_a_folder_are_reported(folder, tmp_path):
   (source / 'model.safetensors').write_bytes(b'')
   with pytest.raises(InputError, match='damaged or truncated'):
     lmx.load(source)
+  (tmp_path / 'ngrams').mkdir()
+  (tmp_path / 'ngrams' / 'ngrams.json').write_text('{}')
+  with pytest.raises(InputError, match='got a saved n-gram model; .* lmx score reads n-gram models'):
+    lmx.load(tmp_path / 'ngrams')
   with pytest.raises(InputError, match='got no config.json'):
     lmx.load(tmp_path)
   with pytest.raises(InputError, match='a model of transformers'):

@@ -151,6 +151,9 @@ def _lines(systems: Sequence[System], found: Sequence[Compared], metric: str, te
   lines += [f'{one.name}: p = {one.library[1]:.4f} by {one.library[0]}' for one in found if one.library]
   if rows is None:
     lines.append(f'over seeds, because not all runs saved their rows ({records.ROWS})')
+  if rows and rows['kind'] == 'minimal_pairs':
+    checkpoints = {one.name: dict.fromkeys(map(records.describe_checkpoint, one.results)) for one in systems}
+    lines += [f'{name}: {"; ".join(steps)}' for name, steps in checkpoints.items() if any(steps)]
   uncharged = {one.name: language.describe_uncharged(one.results[0], metric) for one in systems}
   lines += [f'{name}: {remark}' for name, remark in uncharged.items() if remark]
   return [*lines, *_notes(systems)]

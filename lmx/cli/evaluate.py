@@ -94,10 +94,9 @@ def run(args: argparse.Namespace) -> int:
 def _rows_folder(path: str) -> pathlib.Path:
   """Create the folder of --save_rows and return it. Raises InputError for a run's work directory."""
   from lmx.errors import InputError, writing
-  from lmx.scoring import ngrams
 
   folder = pathlib.Path(path)
-  for name, what in ((records.CONFIG, 'the work directory of a run'), (ngrams.RECORD, 'a saved n-gram model')):
+  for name, what in ((records.CONFIG, 'the work directory of a run'), (records.NGRAMS, 'a saved n-gram model')):
     if (folder / name).exists():
       raise InputError(f'--save_rows: got {folder}, {what}; expected another folder')
   with writing(path):

@@ -103,6 +103,11 @@ def read_run_id(workdir: Any) -> str:
 def read_config(workdir: Any) -> dict[str, Any]:
   """Return the config of the run in a work directory. Raises InputError if it is missing or damaged."""
   if not exists(workdir):
+    if records.exists(_path(workdir) / records.NGRAMS):
+      raise InputError(
+        f'{workdir}: got a saved n-gram model; expected the work directory of a run; lmx score reads n-gram models, '
+        'and lmx evaluate with --pairs'
+      )
     missing = '' if _path(workdir).exists() else ', and there is no such file or directory'
     raise InputError(f'{workdir}: got no {_CONFIG}{missing}; expected the work directory of a run')
   config = _read(workdir, _CONFIG)

@@ -166,12 +166,12 @@ def _pair(row: Mapping[str, Any], where: str, number: int, stem: str, columns: t
   good, bad, paradigm = columns
   sentences: list[str] = []
   for option, name in (('--good', good), ('--bad', bad)):
-    text = _cell(row, name, where, option)
+    text = _cell(row, name, where, f'name it by {option}')
     if not text.strip():
       raise InputError(f'{where}: {name}: got an empty sentence; expected a text; remove the line')
     sentences.append(text)
   if paradigm or PARADIGM in row:
-    stem = _cell(row, paradigm or PARADIGM, where, '--paradigm').strip()
+    stem = _cell(row, paradigm or PARADIGM, where, 'name it by --paradigm').strip()
     if not stem:
       raise InputError(f'{where}: {paradigm or PARADIGM}: got no paradigm; expected its name')
   others = [cells.text(row.get(name), f'{where}: {name}') for name in (PHENOMENON, FIELD, ID)]
@@ -179,10 +179,10 @@ def _pair(row: Mapping[str, Any], where: str, number: int, stem: str, columns: t
   return Pair(sentences[0], sentences[1], stem, phenomenon, field, others[2] or f'line {number}')
 
 
-def _cell(row: Mapping[str, Any], name: str, where: str, option: str) -> str:
-  """Return the text in a column, unchanged. Raises InputError."""
+def _cell(row: Mapping[str, Any], name: str, where: str, advice: str) -> str:
+  """Return the text in a column, unchanged. Raises InputError, with advice if there is no such column."""
   if name not in row:
-    raise InputError(f'{where}: no column "{name}"{nearest(name, map(str, row))}; name it by {option}')
+    raise InputError(f'{where}: no column "{name}"{nearest(name, map(str, row))}; {advice}')
   value = row[name]
   if not isinstance(value, str):
     raise InputError(f'{where}: {name}: got {documents.show(value)}; expected a text')
@@ -204,8 +204,9 @@ def keep_listed(dataset: MinimalPairs, path: str = '') -> MinimalPairs:
   path = path or _list_beside(dataset.path)
   known = {(pair.paradigm, pair.id) for pair in dataset.pairs}
   paradigms, listed = {pair.paradigm for pair in dataset.pairs}, set()
+  advice = f'expected the columns {PARADIGM} and {ID} of a list of pairs; name another --subset_file'
   for number, row in cells.read(path):
-    key = tuple(_cell(row, name, f'{path}, line {number}', '--subset_file') for name in (PARADIGM, ID))
+    key = tuple(_cell(row, name, f'{path}, line {number}', advice) for name in (PARADIGM, ID))
     if key[0] in paradigms and key not in known:
       raise InputError(f'{path}, line {number}: got pair {key[1]} of {key[0]}, which is not in {dataset.path}')
     listed.add(key)

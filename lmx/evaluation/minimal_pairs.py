@@ -323,8 +323,9 @@ def evaluate(scorer: Scorer, dataset: MinimalPairs, protocol: str = 'lmx') -> Ev
 
 def table(metrics: Mapping[str, Any], published: Iterable[Any] = ()) -> str:
   """Return the metrics as text; `published` are accuracies of other systems for comparison."""
-  width = max(len(one['name']) for name in ('fields', 'phenomena', 'paradigms') for one in metrics[name])
-  head = f'  {"":{width}} {"sum":>6}  {"95% over pairs":15} {"over paradigms":15} {"mean":>6} {"pairs":>7} {"ties":>5}'
+  names = [one['name'] for name in ('fields', 'phenomena', 'paradigms') for one in metrics[name]]
+  width = max(map(len, ['overall', *names]))
+  head = f'  {"":{width}} {"sum":>6}  {"95% over pairs":16} {"over paradigms":16} {"mean":>6} {"pairs":>7} {"ties":>5}'
   of = f', subset {metrics["split"]}' if metrics['split'] != 'all' else ''
   lines = [f'accuracy in percent on the minimal pairs of {metrics["dataset"]}{of}: {metrics["name"]}', head]
   lines.append(_line({**metrics, 'name': 'overall'}, width))
@@ -348,7 +349,7 @@ def table(metrics: Mapping[str, Any], published: Iterable[Any] = ()) -> str:
 def _line(one: Mapping[str, Any], width: int) -> str:
   spans = [_span(one['interval']), _span(one.get('paradigm_interval'))]
   return (
-    f'  {one["name"]:{width}} {100 * one["accuracy"]:6.2f}  {spans[0]:15} {spans[1]:15} '
+    f'  {one["name"]:{width}} {100 * one["accuracy"]:6.2f}  {spans[0]:16} {spans[1]:16} '
     f'{100 * one["accuracy_per_token"]:6.2f} {one["pairs"]:7,} {one["ties"]:5,}'
   )
 

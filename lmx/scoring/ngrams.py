@@ -30,13 +30,13 @@ from lmx.reporting import run_log
 from lmx.scoring.rows import Done, Row, Scored, ignore
 from lmx.scoring.scorer import STARTS, Scorer, check_tokens
 
-RECORD, ARRAYS, TOKENIZER = 'ngrams.json', 'arrays.npz', f'tokenizer/{FILE}'
+ARRAYS, TOKENIZER = 'arrays.npz', f'tokenizer/{FILE}'
 FORMAT = 1
 
 
 def is_saved(path: Any) -> bool:
   """Return whether a folder holds a saved model."""
-  return records.exists(storage.path('--workdir', path) / RECORD)
+  return records.exists(storage.path('--workdir', path) / records.NGRAMS)
 
 
 def check_empty(path: str) -> None:
@@ -82,7 +82,7 @@ def save(
     tokenizer.save(os.path.join(directory, 'tokenizer'))
     sums = {name: _digest(os.path.join(directory, name)) for name in (ARRAYS, TOKENIZER)}
     sums['form'] = _form(about)
-    run_log.write_json(os.path.join(directory, RECORD), {**about, 'sha256': sums})
+    run_log.write_json(os.path.join(directory, records.NGRAMS), {**about, 'sha256': sums})
 
   try:
     with storage.whole(folder) as part:
@@ -171,7 +171,7 @@ class NgramScorer(Scorer):
 
 
 def _read_record(folder: str) -> dict[str, Any]:
-  path = os.path.join(folder, RECORD)
+  path = os.path.join(folder, records.NGRAMS)
   record = records.read(storage.path('--workdir', path))
   if documents.field(record, 'format', int, path) != FORMAT:
     raise InputError(f'{path}: format: got {record["format"]}; expected {FORMAT}; save the model again')
@@ -189,7 +189,9 @@ def _read_record(folder: str) -> dict[str, Any]:
   for name in (ARRAYS, TOKENIZER):
     recorded = documents.field(record['sha256'], name, str, f'{path}: sha256')
     if _digest(os.path.join(folder, name)) != recorded:
-      raise InputError(f'{folder}/{name}: got content that differs from its SHA-256 in {RECORD}; restore the file')
+      raise InputError(
+        f'{folder}/{name}: got content that differs from its SHA-256 in {records.NGRAMS}; restore the file'
+      )
   return record
 
 

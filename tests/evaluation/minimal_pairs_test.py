@@ -104,6 +104,17 @@ def test_protocols_set_ties_and_the_leading_space(found, protocol, start, expect
   )
 
 
+def test_table_is_aligned_with_short_names():
+  pairs = [Pair('a', 'b', 'p', 'q', '', '1')]
+  scores = minimal_pairs.PairScores(np.asarray([[-1.0, -2.0]]), np.ones((1, 2), int), *np.zeros((2, 1), bool))
+  found = minimal_pairs.measure(pairs, scores, 0.5)
+  about = dict.fromkeys(('equal_tokens', 'equal_sentences', 'unknown_pairs', 'ties_per_token'), 0)
+  about |= {'split': 'all', 'dataset': 'd', 'name': 'n', 'protocol': 'p', 'subset': '', 'dropped_paradigms': []}
+  groups = {name: [one._asdict() for one in found[name]] for name in ('fields', 'phenomena', 'paradigms')}
+  _, head, overall, *rows = minimal_pairs.table({**found['overall']._asdict(), **about, **groups}).splitlines()
+  assert len(head) == len(overall) == len(rows[1]) == len(rows[3]) and rows[1].split()[0] == 'q'
+
+
 def test_bootstrap_errors_over_pairs_and_over_paradigms():
   shares, size = [0.9, 0.6, 0.5], [400, 900, 250]
   pairs = [Pair('', '', str(p), 'all', '', '') for p in range(3) for _ in range(size[p])]
@@ -292,7 +303,8 @@ def test_comparison_over_paradigms_and_over_pairs(run, found, tmp_path, capsys):
     )
   capsys.readouterr()
   assert main.main(['compare', str(tmp_path / 'a'), str(tmp_path / 'b')]) == 0
-  assert 'accuracy on blimp/all, 7 pairs, tested over 3 paradigms\n' in capsys.readouterr().out
+  assert 'accuracy on blimp/all, 7 pairs, tested over 3 paradigms\n' in (out := capsys.readouterr().out)
+  assert {'a: step 2', 'b: step 4'} < {*out.splitlines()}
   assert main.main(['compare', str(tmp_path / 'a'), str(tmp_path / 'b'), '--metric=accuracy_pairs']) == 0
   assert 'accuracy_pairs on blimp/all, 7 pairs\n' in capsys.readouterr().out
   assert main.main(['compare', str(tmp_path / 'a'), str(tmp_path / 'b'), '--metric=accuracy_islands']) == 0
@@ -333,7 +345,14 @@ def test_comparison_of_kept_evaluations(tmp_path, capsys, found):
     pairs_files.keep(tmp_path / name, minimal_pairs.evaluate(Table(sums), found).metrics)
   folders = [str(tmp_path / name) for name in 'ab']
   assert main.main(['compare', *folders, '--pairs', f'--output={tmp_path}/out.json']) == 0
-  assert 'accuracy on blimp/all, 3 paradigms\n' in capsys.readouterr().out
+  assert 'accuracy on blimp/all, 3 paradigms\n' in (out := capsys.readouterr().out) and 'step' not in out
+  some = minimal_pairs.evaluate(Table(sums), found).metrics
+  for name, checkpoint in (('a', {'step': 10}), ('b', {'step': 1600, 'averaged_steps': [800, 1600]})):
+    pairs_files.keep(tmp_path / name, some | checkpoint)
+  assert main.main(['compare', *folders, '--pairs']) == 0
+  assert capsys.readouterr().out.endswith('a: step 10\nb: mean of steps 800, 1,600\n')
+  for name in 'ab':
+    pairs_files.keep(tmp_path / name, json.loads((tmp_path / name / 'pairs.json').read_text())[0])
   a, b = json.loads((tmp_path / 'out.json').read_text())['systems']
   assert (a['mean'], b['mean']) == pytest.approx((1.25 / 3, 2.25 / 3)) and b['p'] > 0.1
   values = np.asarray([0.5, 0.5, 0.25]), np.asarray([1, 0.5, 0.75])
@@ -378,13 +397,15 @@ def test_damaged_evaluations_are_named(tmp_path, found, change, message):
     (['--pairs=PAIRS', '--which=all', '--output=curve.png'], '--output: got curve.png, .*; name curve.json'),
     (['--pairs=PAIRS', '--good=goood'], 'agreement_1.jsonl, line 1: no column "goood"'),
     (['--pairs=PAIRS', '--subset=babylm'], '--subset_file: got none'),
+    (['--pairs=PAIRS', '--subset=babylm', '--subset_file=LIST'], 'no column "UID"; .*; expected the columns UID and'),
     (['--pairs=PAIRS', '--method=pll'], '--method: unknown "pll"'),
   ],
 )
 def test_faults_of_options(run, found, tmp_path, capsys, options, message):
   (tmp_path / 'ngrams').mkdir()
   (tmp_path / 'ngrams' / 'ngrams.json').write_text('{}')
-  paths = {'PAIRS': found.path, 'ROWS': tmp_path / 'rows', 'NGRAMS': tmp_path / 'ngrams'}
-  words = [re.sub('PAIRS|ROWS|NGRAMS', lambda name: str(paths[name[0]]), word) for word in options]
+  (tmp_path / 'list.tsv').write_text('pair\tid\na\t1\n')
+  paths = {'PAIRS': found.path, 'ROWS': tmp_path / 'rows', 'NGRAMS': tmp_path / 'ngrams', 'LIST': tmp_path / 'list.tsv'}
+  words = [re.sub('PAIRS|ROWS|NGRAMS|LIST', lambda name: str(paths[name[0]]), word) for word in options]
   assert main.main(['evaluate', f'--workdir={run}', *words]) == 2
   assert re.search(message, capsys.readouterr().err)
