@@ -180,6 +180,11 @@ class Progress:
     self._count, self._say = sum(one.seeds for one in found), say
     self._done, self._start = dict[str, float](), time.monotonic()
 
+  def estimate(self, runs: Sequence[Run]) -> None:
+    """Estimate the hours of runs again: those that a choice has given were assumed before, with another rate."""
+    by_name = {run.name: run for run in runs}
+    self._hours |= {run.name: hours.of_run(run, by_name) for run in runs}
+
   def __call__(self, text: str) -> None:
     """Print a message of the runner; one that ends a run has the progress before it."""
     name, _, rest = text.partition(': ')
@@ -212,6 +217,7 @@ def run(
   failed: dict[runner.Key, str] = {}
   while True:
     stage = resolve(name, plan, failed)
+    progress.estimate(stage.table.runs)
     todo = next_tasks(stage, own, jobs, failed)
     if not todo:
       return stage, 1 if failed else 0

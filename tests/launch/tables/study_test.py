@@ -108,6 +108,10 @@ def test_study_chooses_rates_and_continues(tmp_path, program, capsys):
   first, last = said.index('two cores'), said.index('done in')
   assert first < last, 'the cost comes before the first run'
   assert 'bert_4m_lr1e-2 seed 0: failed (exit code 3)' in said
+  done = [line for line in said.splitlines() if ': done in' in line]
+  chosen = next(i for i, line in enumerate(done) if 'nplm_4m_lr1e-2 seed 0' in line)
+  before, after = (line.rpartition('estimated ')[2] for line in done[chosen - 1 : chosen + 1])
+  assert before != after, 'the hours of a rate that was not assumed'
   trained = [call.removeprefix('train ') for call in calls if call.startswith('train')]
   rates = [name.partition('/')[0].rpartition('_lr')[2] for name in trained if name.startswith('gpt2_1m')]
   assert rates == ['3e-4', '1e-3', '3e-3', '1e-2']
