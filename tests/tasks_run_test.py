@@ -134,7 +134,8 @@ def test_classifier_saves_its_rows(classifier, tmp_path, capsys):
   options = [f'--workdir={classifier}', '--split=valid', f'--save_rows={tmp_path}/rows']
   assert main.main(['evaluate', *options]) == 0
   low, high = found['interval']
-  assert f'95% interval{low:25.3f} to {high:.3f} (bootstrap over 30 documents)' in capsys.readouterr().out
+  line = next(line for line in capsys.readouterr().out.splitlines() if '95% interval' in line)
+  assert line.split() == f'95% interval {low:.3f} to {high:.3f} (bootstrap over 30 documents)'.split()
   assert (tmp_path / 'rows/rows.jsonl').read_bytes() == (classifier / 'rows.jsonl').read_bytes()
   saved_rows.check(tmp_path / 'rows')
   assert main.main(['evaluate', options[0], options[1], f'--save_rows={classifier}']) == 2
