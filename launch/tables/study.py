@@ -19,6 +19,7 @@ from launch.tables import collection, hours, report, runner
 from launch.tables import plan as plans
 from lmx import records
 from lmx.errors import InputError
+from lmx.metrics import bag_of_words
 
 
 class Stage(NamedTuple):
@@ -229,12 +230,15 @@ def run(
 
 
 def _check_data(name: str, plan: plans.Plan) -> None:
-  """Raise InputError if an unfinished run of a study needs data that are not given."""
+  """Raise InputError if an unfinished run of a study needs data that are not given, or scikit-learn."""
   table = build(name, plan, resolve(name, plan).chosen, assume=True)
   runs = {run.name: run for run in table.runs}
   for task in runner.plan_tasks(table.runs, runs, of_runs(plan)):
     if task.missing:
       raise InputError(task.missing)
+    words = [word for command in task.commands for word in command.words]
+    if '--config.evaluation.bag_of_words=true' in words and not bag_of_words.is_installed():
+      raise InputError(f"{task.title} needs scikit-learn: pip install 'lmx[baselines]'")
 
 
 def next_tasks(stage: Stage, plan: plans.Plan, jobs: int, failed: Collection[runner.Key] = ()) -> list[runner.Task]:

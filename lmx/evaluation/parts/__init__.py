@@ -107,7 +107,17 @@ def select(objective: Objective, options: Mapping[str, Any]) -> list[Part]:
 
 
 def check_options(run: Run, objective: Objective) -> None:
-  """Raise InputError if `evaluation` has a cache or a mixture for an objective that is no language model's."""
+  """Raise InputError if `evaluation` has an option that cannot be measured.
+
+  These are a cache or a mixture for an objective that is no language model's, and bags of words without scikit-learn.
+  """
+  if run.evaluation.bag_of_words:
+    from lmx.metrics import bag_of_words
+
+    if not bag_of_words.is_installed():
+      raise InputError(
+        "evaluation.bag_of_words: got True; expected scikit-learn; pip install 'lmx[baselines]', or omit it"
+      )
   for option in ('cache', 'mixture'):
     if (value := getattr(run.evaluation, option)) and option not in get(objective.EVALUATION).OPTIONS:
       raise InputError(

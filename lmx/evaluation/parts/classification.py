@@ -38,10 +38,6 @@ def _bag_of_words(run: Run, corpus: Any, split: str) -> dict[str, float]:
 
   if (texts := corpus.manifest.get('texts', 1)) > 1:
     raise InputError(f'evaluation.bag_of_words: got rows of {texts} texts; expected rows of one; omit it')
-  if not bag_of_words.is_installed():
-    raise InputError(
-      "evaluation.bag_of_words: got True; expected scikit-learn; pip install 'lmx[baselines]', or omit it"
-    )
   (train, labels_I), (test, truth_J) = (labelled_rows(run, corpus, name) for name in ('train', split))
   words = lambda rows: [text for (text,) in rows]
   predicted = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import random
+import types
 
 import pytest
 
@@ -13,8 +14,10 @@ from launch.tables import matrix as matrix_of
 from launch.tables import measured, pages, paradigms, runner, study, values
 from launch.tables import plan as plans
 from launch.tables.__main__ import main
+from lmx import objectives
 from lmx.errors import InputError
-from lmx.metrics import published_pairs
+from lmx.evaluation import parts
+from lmx.metrics import bag_of_words, published_pairs
 from tests import minimal_pairs
 from tests.pages_test import hook
 
@@ -87,6 +90,7 @@ def program(monkeypatch):
     return 0
 
   monkeypatch.setattr(runner.Runner, '_process', process)
+  monkeypatch.setattr(bag_of_words, 'is_installed', lambda: True)
   return calls, failing
 
 
@@ -246,6 +250,17 @@ def test_missing_data_of_later_runs_end_the_command_at_once(tmp_path, program, c
   given = [f'--data={name}={path}' for name, path in ({'corpus': tmp_path} | data).items()]
   assert main(['lineage', f'--runs={tmp_path}/runs', '--options=systems=nplm,budget=1,tasks=none', *given]) == 2
   assert message in capsys.readouterr().err and calls == []
+
+
+def test_missing_library_of_a_later_run_ends_the_command_at_once(tmp_path, program, monkeypatch, capsys):
+  calls, _ = program
+  monkeypatch.setattr(bag_of_words, 'is_installed', lambda: False)
+  assert run(tmp_path) == 2 and calls == []
+  assert "needs scikit-learn: pip install 'lmx[baselines]'" in capsys.readouterr().err
+  objective = objectives.get('classify')
+  asked = types.SimpleNamespace(evaluation=types.SimpleNamespace(bag_of_words=True, cache=(), mixture=''))
+  with pytest.raises(InputError, match='evaluation.bag_of_words: got True; expected scikit-learn'):
+    parts.check_options(asked, objective)
 
 
 def test_another_config_in_a_directory_is_refused(tmp_path, program, capsys):
