@@ -104,7 +104,7 @@ def in_checkout(name: str) -> str:
 
 
 def write() -> list[pathlib.Path]:
-  """Write the generated parts of all pages in the checkout, and pictures; return the files that changed."""
+  """Write the generated parts of all pages in the checkout, and pictures; return the files that were written."""
   changed = []
   for path in sorted((ROOT / 'docs').rglob('*.md')):
     text = path.read_text(encoding='utf-8')

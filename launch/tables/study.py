@@ -134,9 +134,14 @@ class Cost(NamedTuple):
   needs: str
 
 
+def _planned(name: str, plan: plans.Plan) -> Table:
+  """Return a study with all of its runs; where nothing is chosen yet, a run is assumed."""
+  return build(name, plan, resolve(name, plan).chosen, assume=True)
+
+
 def costs(name: str, plan: plans.Plan) -> list[Cost]:
   """Return the costs of the runs of a study that are not finished."""
-  table = build(name, plan, resolve(name, plan).chosen, assume=True)
+  table = _planned(name, plan)
   runs, plan = {run.name: run for run in table.runs}, of_runs(plan)
   found = []
   for run in table.runs:
@@ -231,7 +236,7 @@ def run(
 
 def _check_data(name: str, plan: plans.Plan) -> None:
   """Raise InputError if an unfinished run of a study needs data that are not given, or scikit-learn."""
-  table = build(name, plan, resolve(name, plan).chosen, assume=True)
+  table = _planned(name, plan)
   runs = {run.name: run for run in table.runs}
   for task in runner.plan_tasks(table.runs, runs, of_runs(plan)):
     if task.missing:

@@ -151,7 +151,7 @@ class Tokenizer(abc.ABC):
     begins, ends = self._word_tables
     starts, follows = begins[row], ends[row[:-1]]
     if joins_space:
-      follows &= np.asarray([text not in _SPACES for text in self.ids_to_tokens(row[:-1])], bool)
+      follows &= ~self._space_table[row[:-1]]
     starts[1:] |= follows
     starts[:1] = True
     return starts
@@ -253,6 +253,11 @@ class Tokenizer(abc.ABC):
     begins = [i in special or text[:1].isspace() for i, text in enumerate(texts)]
     ends = [i in special or text[-1:].isspace() for i, text in enumerate(texts)]
     return np.asarray(begins), np.asarray(ends)
+
+  @functools.cached_property
+  def _space_table(self) -> np.ndarray:
+    """Return a bool table indexed by id: the token is only a space."""
+    return np.asarray([self.id_to_token(i) in _SPACES for i in range(self.vocab_size)])
 
   def _check_ids(self, ids: Iterable[int]) -> list[int]:
     ids = [int(i) for i in ids]
