@@ -252,6 +252,7 @@ _LATER: dict[str, Any] = {
   'data.batching.rows_per_bucket': 0,
   'data.batching.truncation': 'released',
   'data.column': 'text',
+  'data.fold': 0,
   'data.row_parts': False,
   'data.split_names': 'words',
   'data.target_vocab_size': 0,

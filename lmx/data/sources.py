@@ -90,6 +90,8 @@ class Config:
     documents: document unit in the user's text files: 'blank_line' (also 'auto'), 'file' or 'line'.
     split_fraction: share of the user's training data held out for validation if no file is named for it, and the
       same for testing.
+    fold: number of the fold of the training data held out for validation: all folds together are a cross-validation. Of
+      published data without a validation split, ten folds from 0; of the user's labelled rows, 1 / split_fraction.
     hold_out_test: hold out test data if files are named for validation and none for testing; else the validation
       split is the one to evaluate (evaluation.split=valid).
     source: language to translate from, in data sets of translations; '' is the data set's default.
@@ -110,6 +112,7 @@ class Config:
   check_sizes: bool = True
   documents: str = 'auto'
   split_fraction: float = 0.05
+  fold: int = 0
   hold_out_test: bool = True
   source: str = ''
   target: str = ''
@@ -148,6 +151,7 @@ class Config:
       raise InputError(f'data.documents: unknown "{self.documents}"{nearest(self.documents, DOCUMENTS)}')
     if not 0 <= self.split_fraction < 0.5:
       raise InputError(f'data.split_fraction: got {self.split_fraction}; expected at least 0 and below 0.5')
+    self._check_fold()
     self._check_sides()
     if self.words < 0 or self.words and not self.rules.running_text:
       raise InputError(
@@ -177,6 +181,21 @@ class Config:
     """Return True if labelled sentences are kept with the number of their document in the file."""
     return False
 
+  @property
+  def folds(self) -> int:
+    """Number of folds that the training data can be divided into; 1 if no fold can be held out."""
+    if self.dataset in ('table_files', 'tagged_files'):
+      return int(1 / self.split_fraction + 1e-6) if self.split_fraction else 1
+    return files.FOLDS if self.rules.table or self.dataset in ('imdb', 'trec') else 1
+
+  def _check_fold(self) -> None:
+    if not 0 <= self.fold < self.folds:
+      kind = 'has one validation split' if self.folds == 1 else f'has {self.folds} folds, from 0'
+      raise InputError(
+        f'data.fold: got {self.fold}; data set {self.dataset} {kind}'
+        + (', of data.split_fraction each' if self.folds > 1 and self.dataset in OWN else '')
+      )
+
   def _check_sides(self) -> None:
     for field in ('source', 'target'):
       language = getattr(self, field)
@@ -199,6 +218,7 @@ class Config:
   def source_identity(self) -> dict[str, Any]:
     """Return the identity of the whole data set, whatever part of it is read."""
     identity: dict[str, Any] = {'name': self.dataset, 'version': self.rules.version}
+    identity |= {'fold': self.fold} if self.fold else {}
     if self.sides:
       return identity | self._pair_identity()
     if self.dataset.startswith('embedded'):

@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow_datasets.public_api as tfds
 
-from lmx.data.builders import files
+from lmx.data.builders import files, labelled
 from lmx.data.builders.files import Document
 from lmx.errors import InputError
 
@@ -82,7 +82,10 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
   def size(self, split: str, paths: Any) -> Mapping[str, int]:
     """Return the published size of a split by unit, {} if it is unknown."""
     del paths
-    return self.dataset.sizes.get(split, {})
+    found, fold = self.dataset.sizes, self.source.fold
+    if not fold or split not in ('train', 'valid'):
+      return found.get(split, {})
+    return {unit: labelled.size(split, size + found['valid'][unit], fold) for unit, size in found['train'].items()}
 
   def _info(self) -> tfds.core.DatasetInfo:
     return _Info(
@@ -95,6 +98,11 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # t
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict:
     paths = self._paths(dl_manager)
+    if self.source.fold and 'valid' in paths:
+      raise InputError(
+        f'data.fold: got {self.source.fold}, but the validation split of data set {self.source.dataset} has a file, '
+        f'{", ".join(files.flat(paths["valid"]))}; expected 0, or training rows from which a fold is held out'
+      )
     return {split: self._generate_examples(split, paths) for split in self.splits(paths)}
 
   def _generate_examples(self, split: str, paths: Any) -> Iterator:
@@ -162,7 +170,8 @@ class OwnFiles:
     missing = self.source.held_out_splits()
     if split != 'train' and split not in missing or not missing:
       return split, lambda text: True
-    return 'train', lambda text: files.hashed_split(text, missing, self.source.split_fraction) == split
+    chosen = missing, self.source.split_fraction, self.source.fold
+    return 'train', lambda text: files.hashed_split(text, *chosen) == split
 
 
 def make(base: type[TextBuilder], source: Any, name: str, directory: str) -> TextBuilder:

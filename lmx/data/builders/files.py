@@ -19,6 +19,7 @@ from lmx.errors import InputError
 
 Document = tuple[str, Any, str]  # id, text (str, or bytes for a byte stream), label ('' for none)
 VERSION = '1.0.0'  # of every builder; increase it when a builder's output changes
+FOLDS = 10  # of published training documents without a validation split; one is held out for it
 ENOUGH = 10  # expected documents in a split held out by hash; with fewer, the last ones are held out
 TEXT_NAMES = (*(f'{kind}{how}' for kind in ('.txt', '.jsonl') for how in ('', *documents.COMPRESSED)), '.parquet')
 TEXT_KINDS = '*.txt, *.jsonl, *.train, *.dev, *.valid, *.test, each also as .gz, .xz or .zst, or *.parquet'
@@ -189,7 +190,11 @@ def held_out_splits(splits: Collection[str], fraction: float) -> list[str]:
   return [split for split in ('valid', 'test') if split not in splits] if fraction else []
 
 
-def hashed_split(text: str, missing: list[str], fraction: float) -> str:
-  """Return one of the `missing` splits for a share of `fraction` of all texts each, else 'train'."""
+def hashed_split(text: str, missing: list[str], fraction: float, fold: int = 0) -> str:
+  """Return one of the `missing` splits for a share of `fraction` of all texts each, else 'train'.
+
+  Their shares begin at the fold, so that each text is in the first of them in one of 1 / `fraction` folds.
+  """
   share = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], 'big') / 2**64
+  share = (share - fold * fraction) % 1 if fold else share
   return next((split for n, split in enumerate(missing, 1) if share < n * fraction), 'train')

@@ -18,8 +18,7 @@ _SENTIMENT = {'0': 'neg', '1': 'pos', 'neg': 'neg', 'pos': 'pos', 'unsup': ''}
 
 def read(split: str, paths: dict[str, str], source: Any) -> Iterator[Document]:
   """Yield the reviews by sentiment, then number; 'unsupervised' if the unpacked archive has it."""
-  del source
-  yield from labelled.hold_out(split, paths, _reviews)
+  yield from labelled.hold_out(split, paths, _reviews, source.fold)
 
 
 def _reviews(part: str, path: str) -> Iterator[Document]:

@@ -4,26 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from lmx.data.builders import cells
+from lmx.data.builders import cells, files
 from lmx.data.builders.files import Document
 from lmx.errors import InputError
 
-EVERY = 10  # one in ten training documents is for validation
+
+def is_held_out(index: int, fold: int) -> bool:
+  """Return whether the training document with this number (from 0) is of a fold: of fold 0 are 9, 19, ..."""
+  return (index + 1 + fold) % files.FOLDS == 0
 
 
-def hold_out(split: str, paths: dict[str, str], read: Callable[[str, str], Iterator[Document]]) -> Iterator[Document]:
-  """Yield the documents of a split; training documents 9, 19, ... (from 0) are those for validation.
+def size(split: str, count: int, fold: int) -> int:
+  """Return how many of `count` training documents are for training or, if the split is 'valid', of the fold."""
+  held_out = (count + fold) // files.FOLDS
+  return held_out if split == 'valid' else count - held_out
+
+
+def hold_out(
+  split: str, paths: dict[str, str], read: Callable[[str, str], Iterator[Document]], fold: int
+) -> Iterator[Document]:
+  """Yield the documents of a split; a fold of the training documents is for validation.
 
   Args:
     split: the split.
     paths: file of each published split.
     read: yields the documents of a published split, given it and its file, in a fixed order.
+    fold: number of the fold, `data.fold`.
   """
   if split not in ('train', 'valid'):
     yield from read(split, paths[split])
     return
   for index, document in enumerate(read('train', paths['train'])):
-    if (index % EVERY == EVERY - 1) == (split == 'valid'):
+    if is_held_out(index, fold) == (split == 'valid'):
       yield document
 
 

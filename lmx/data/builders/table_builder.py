@@ -11,7 +11,7 @@ from lmx.data.builders.files import Document
 
 
 class TableBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[call-arg]
-  """A published table; without a validation file, every tenth training row is held out for validation."""
+  """A published table; without a validation file, a tenth of the training rows is held out, the fold `data.fold`."""
 
   def find_files(self, directory: str) -> Any:
     return tables.find(self.source.dataset, self.dataset.layout, directory)
@@ -31,7 +31,7 @@ class TableBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[ca
       yield from tables.read(table, paths[split], split)
       return
     for index, row in enumerate(tables.read(table, paths['train'], 'train')):
-      if (index % labelled.EVERY == labelled.EVERY - 1) == (split == 'valid'):
+      if labelled.is_held_out(index, self.source.fold) == (split == 'valid'):
         yield row
 
   def size(self, split: str, paths: Any) -> Mapping[str, int]:
@@ -43,8 +43,7 @@ class TableBuilder(base.TextBuilder, skip_registration=True):  # type: ignore[ca
     ):  # its rows are in the training file, whose published size then does not apply
       return {}
     whole = sizes.get('train', {}).get('rows', 0)
-    held_out = whole // labelled.EVERY
-    return {'rows': held_out if split == 'valid' else whole - held_out} if whole else {}
+    return {'rows': labelled.size(split, whole, self.source.fold)} if whole else {}
 
 
 class OwnTableBuilder(base.OwnFiles, TableBuilder, skip_registration=True):  # type: ignore[call-arg]

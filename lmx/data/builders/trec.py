@@ -13,8 +13,7 @@ from lmx.errors import InputError
 
 def read(split: str, paths: dict[str, str], source: Any) -> Iterator[Document]:
   """Yield the questions in the order of the file; the label is the coarse class."""
-  del source
-  yield from labelled.hold_out(split, paths, _rows)
+  yield from labelled.hold_out(split, paths, _rows, source.fold)
 
 
 def _rows(part: str, path: str) -> Iterator[Document]:
