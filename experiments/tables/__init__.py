@@ -8,6 +8,7 @@ A run is trained once for all rows and tables that read it. It may be initialise
 imported weights), which it names in braces. Braces in settings and commands:
 
   {dir}        the run's own work directory
+  {seed}       the run's seed: with data.fold={seed}, seeds 0 to 9 are a tenfold cross-validation
   {NAME}       the work directory of the run NAME: of the same seed, if that run has seeds
   {NAME:0-9}   the work directories of seeds 0 to 9 of the run NAME, with commas between; {NAME:0} of one seed
   {data.NAME}  the directory or file that the user gives for NAME of DATA; if none is needed and none given, the word or

@@ -12,7 +12,7 @@ _TESTED = {  # name here -> id of its bidirectional metric
   'yelp_polarity': 'text_classification/ulmfit/yelp_bi',
   'yelp_full': 'text_classification/ulmfit/yelp_full',
 }
-_METHODS = {  # of the classifier -> row of table 7
+METHODS = {  # of the classifier -> row of table 7
   'scratch': 'scratch',
   'full': 'full',
   'discriminative': 'full_discr',
@@ -28,7 +28,7 @@ _RATES = {'full': 'full', 'discriminative': 'full_discr'}  # of the language mod
 _FILES = 'experiments/ulmfit/'
 _WHOLE = ("data.train_splits=('train','valid')", 'evaluation.which=last')  # no document is held out
 _NO_PENALTIES = ('model.alpha=0', 'model.beta=0')
-_CHAIN_THAW = "the paper does not give the epochs and rates of chain-thaw; ours are train_clas.py's of fastai 0.7"
+CHAIN_THAW = "the paper does not give the epochs and rates of chain-thaw; ours are train_clas.py's of fastai 0.7"
 
 
 def _general(tail: str = '', options: str = '', settings: tuple[str, ...] = ()) -> Run:
@@ -79,7 +79,7 @@ def _both(data: str) -> list[Run]:
 def _ablations(data: str) -> list[Run]:
   """Return the runs of tables 4 to 7: 50 epochs of the classifier, evaluated on the validation split."""
   lm, runs = f'ulmfit/{data}_lm', []
-  for method in _METHODS:
+  for method in METHODS:
     start, which = '' if method == 'scratch' else lm, '--which=last' if method == 'gradual_unfreezing' else ''
     runs.append(_classifier(f'{data}_{method}', data, f',method={method},epochs=50', start, lm, which=which))
   tuned = lambda name, start, options=',epochs=50', words='', settings=(): _classifier(
@@ -109,9 +109,9 @@ def _ablation_rows(data: str, printed: str) -> list[Row]:
     'lm_finetuning/none': f'ulmfit/{data}_no_lm',
     **{f'lm_finetuning/{row}': f'ulmfit/{data}_lm_{rates}_tuned' for rates, row in _RATES.items()},
     'lm_finetuning/full_discr_stlr': whole,
-    **{f'classifier/{row}': f'ulmfit/{data}_{method}' for method, row in _METHODS.items()},
+    **{f'classifier/{row}': f'ulmfit/{data}_{method}' for method, row in METHODS.items()},
   }
-  notes = {'classifier/chain_thaw': _CHAIN_THAW}
+  notes = {'classifier/chain_thaw': CHAIN_THAW}
   return [
     Row(f'{ablation}_{name}/{printed}', run, 'error', 'valid', note=notes.get(name, '')) for name, run in runs.items()
   ]

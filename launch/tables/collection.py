@@ -14,7 +14,7 @@ import os
 import pathlib
 import statistics
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from experiments.tables import BEST, MEDIAN, METRICS, Metric, Row, Run, Table
@@ -124,7 +124,7 @@ def collect(table: Table, rows: list[Row], plan: plans.Plan) -> list[RowResult]:
       one.problems += problems[key]
       if not problems[key]:
         _read(row, seed, plans.directory(run, seed, plan), one)
-    if unlike := _compare_seeds(one.seeds):
+    if unlike := _compare_seeds(one.seeds, plans.of_seed(run)):
       one.problems.append(unlike)
       one.seeds.clear()
     return one
@@ -139,21 +139,22 @@ def collect(table: Table, rows: list[Row], plan: plans.Plan) -> list[RowResult]:
   return [collect_row(row) for row in rows]
 
 
-def _compare_seeds(results: list[SeedResult]) -> str:
+def _compare_seeds(results: list[SeedResult], of_seed: Collection[str]) -> str:
   """Return a message on two seeds whose data or settings differ, so that they have no common mean; '' if none do.
 
-  Settings that a table leaves at lmx's defaults may differ if the defaults have changed between two trainings. A
-  setting that the older config.json lacks does not count as a difference, except a rule of `semantics`.
+  The settings `of_seed` are meant to differ, such as the fold of the data. Settings that a table leaves at lmx's
+  defaults may differ if the defaults have changed between two trainings. A setting that the older config.json lacks
+  does not count as a difference, except a rule of `semantics`.
   """
   for other in results[1:]:
     first = results[0]
-    if first.data_hash and other.data_hash and first.data_hash != other.data_hash:
+    if not of_seed and first.data_hash and other.data_hash and first.data_hash != other.data_hash:
       what = [f'data_hash {first.data_hash[:8]} and {other.data_hash[:8]}']
     else:
       one, two = _settings(first.workdir), _settings(other.workdir)
       what = [
         f'{key} {one.get(key)!r} and {two.get(key)!r}'
-        for key in sorted(one.keys() | two.keys())
+        for key in sorted((one.keys() | two.keys()) - set(of_seed))
         if one.get(key) != two.get(key) and ('semantics.' in key or key in one and key in two)
       ]
     if what:
@@ -238,6 +239,7 @@ def differences(where: pathlib.Path, flat: Mapping[str, Any], seed: int | None) 
 def compare_settings(settings: Mapping[str, Any], flat: Mapping[str, Any], seed: int | None) -> list[str]:
   """Return settings of a config.json that differ from the table's, with both values; any file fits {data.NAME}."""
   expected = {**flat, **({} if seed is None else {'seed': seed})}
+  expected = {key: seed if value == '{seed}' else value for key, value in expected.items()}
   fits = lambda value, wanted: bool(value) if str(wanted).startswith('{data.') else value == wanted
   return [
     f'{key} {settings.get(key)!r} there, {value!r} here'

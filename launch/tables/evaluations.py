@@ -131,7 +131,7 @@ def resolved(config: str, changes: tuple[str, ...], kind: str = 'train') -> tupl
   from lmx.cli import pipeline
   from lmx.config import resolve
 
-  changes = tuple(re.sub(r'^((.*\.)?train.init_from=).*', r'\1', text) for text in changes)
+  changes = tuple(re.sub(r'^((.*\.)?train.init_from=).*', r'\1', text).replace('{seed}', '0') for text in changes)
   with warnings.catch_warnings(action='ignore'):
     if kind != 'pipeline':
       return (resolve.load(config, changes),)

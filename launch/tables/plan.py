@@ -20,6 +20,7 @@ from lmx.errors import InputError, nearest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / 'experiments' / 'tables'
+_OWN = ('dir', 'seed')  # in braces: no other run
 _BRACES = re.compile(r'\{(data\.)?([\w./-]+)(?::(\d+)(?:-(\d+))?)?\}')
 # Settings that do not change the computation: paths of data and weights, speed, logging.
 _FREE = (
@@ -201,7 +202,7 @@ def prerequisites(run: Run, seed: int | None, runs: Mapping[str, Run]) -> list[t
   """Return (name, seed) of each run that `run` needs, with the seeds in its braces or else its own seed."""
   needed: list[tuple[str, int | None]] = []
   for data, name, first, last in _BRACES.findall(' '.join((*run.settings, *run.then))):
-    if not data and name != 'dir':
+    if not data and name not in _OWN:
       needed += [(name, each) for each in _seeds_of(runs[name], seed, first, last)]
   return list(dict.fromkeys(needed))
 
@@ -234,8 +235,13 @@ def starts(run: Run, seed: int | None, runs: Mapping[str, Run], plan: Plan) -> l
 
 
 def _named(text: str, runs: Mapping[str, Run]) -> list[Run]:
-  names_of_runs = [name for data, name, *_ in _BRACES.findall(text) if not data and name != 'dir']
+  names_of_runs = [name for data, name, *_ in _BRACES.findall(text) if not data and name not in _OWN]
   return [runs[name] for name in dict.fromkeys(names_of_runs)]
+
+
+def of_seed(run: Run) -> list[str]:
+  """Return the keys of a run's settings whose values follow from its seed."""
+  return [text.partition('=')[0] for text in run.settings if '{seed}' in text]
 
 
 def read_from(rows: Iterable[Row]) -> list[str]:
@@ -276,6 +282,8 @@ def commands(run: Run, seed: int | None, runs: Mapping[str, Run], plan: Plan, *,
       data, name, first, last = match.groups()
       if not data:
         other = runs.get(name)
+        if name == 'seed':
+          return str(seed or 0)
         if name == 'dir' or other is None:
           return str(where)
         return ','.join(str(directory(other, each, plan)) for each in _seeds_of(other, seed, first, last))
@@ -325,7 +333,7 @@ def configs(run: Run, plan: Plan) -> dict[str, dict[str, Any]]:
   """Return the settings that the config.json of a run must have: {folder below its directory: {'section.key': value}}.
 
   They come from the experiment and the table, without lmx's defaults and the keys of `is_free`. They are the same for
-  every seed.
+  every seed, where '{seed}' stands for it.
   """
   return _configs(argument(run, plan), run.kind, run.settings, plan.settings)
 

@@ -9,6 +9,7 @@ import pytest
 
 from experiments.tables import Row
 from launch.tables import collection, measured, report, runner
+from launch.tables import plan as plans
 from launch.tables.__main__ import main
 from tests.launch.tables.runs import SMALL, make_tries, put, rows_of, run
 
@@ -83,6 +84,26 @@ def test_seeds_of_other_data_or_settings_are_not_averaged(tmp_path, program, cap
   assert run(runs, SMALL, '--seeds=2', '--collect') == (2 if message else 0)
   assert message in capsys.readouterr().err
   assert ('not counted' if message else '116.1') in rows_of(runs)[1]
+
+
+@pytest.mark.parametrize('fold', [1, 0])
+def test_folds_of_the_data_are_averaged(tmp_path, capsys, fold):
+  runs = {run.name: run for run in plans.table('ulmfit_folds').runs}
+  for seed in range(2):
+    put(tmp_path, 'ulmfit/folds_full', 'valid', seed, error_percent=10.0 + seed, split='valid', data_hash=f'h{seed}')
+    (tmp_path / f'ulmfit/folds_full/seed{seed}/results.json').write_text(json.dumps({'data_hash': f'h{seed}'}))
+    words = plans.commands(runs['ulmfit/folds_full'], seed, runs, plans.Plan(), shown=True)[0].words
+    assert f'--config.data.fold={seed}' in words
+  file = tmp_path / 'ulmfit/folds_full/seed1/config.json'
+  config = json.loads(file.read_text())
+  config['data']['fold'] = fold
+  file.write_text(json.dumps(config))
+  words = ['ulmfit_folds', f'--runs={tmp_path}', '--collect', '--seeds=2', '--rows=ulmfit/folds/full/valid']
+  assert main(words) == (0 if fold == 1 else 2)
+  if fold == 1:
+    assert '| 10.50 ' in rows_of(tmp_path, 'ulmfit_folds')[0]
+  else:
+    assert 'seed1 is a run of another config: data.fold 0 there, 1 here' in capsys.readouterr().err
 
 
 def test_truncated_file_is_reported(tmp_path, program, capsys):

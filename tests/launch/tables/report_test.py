@@ -16,7 +16,7 @@ from tests.launch.tables.runs import make_tries, put, rows_of, run
 def test_table_lists_missing_runs_and_protocols(tmp_path, program):
   assert run(tmp_path, '--collect') == 0 and not program()
   assert (
-    all('| not run' in line or '| recorded: ' in line for line in rows_of(tmp_path)) and len(rows_of(tmp_path)) == 21
+    all('| not run' in line or '| recorded: ' in line for line in rows_of(tmp_path)) and len(rows_of(tmp_path)) == 22
   )
   text = (tmp_path / 'tables/rnn_lm_ptb.md').read_text()
   assert 'lmx train --config=experiments/rnn_lm/ptb.py:large --workdir=DIR/rnn_lm/ptb_large/seed0' in text

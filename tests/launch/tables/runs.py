@@ -37,7 +37,7 @@ def put(folder: pathlib.Path, name: str, file: str, seed: int = 0, plan: plans.P
     part = tree
     for section in sections:
       part = part.setdefault(section, {})
-    part[last] = value
+    part[last] = seed if value == '{seed}' else value
   (where / 'config.json').write_text(json.dumps(tree))
   (where / f'{file}.json').write_text(json.dumps(figures))
 
