@@ -142,10 +142,11 @@ def collect(table: Table, rows: list[Row], plan: plans.Plan) -> list[RowResult]:
 def _compare_seeds(results: list[SeedResult], of_seed: Collection[str]) -> str:
   """Return a message on two seeds whose data or settings differ, so that they have no common mean; '' if none do.
 
-  The settings `of_seed` are meant to differ, such as the fold of the data. Settings that a table leaves at lmx's
-  defaults may differ if the defaults have changed between two trainings. A setting that the older config.json lacks
-  does not count as a difference, except a rule of `semantics`.
+  The settings `of_seed` are meant to differ, such as the fold of the data; then its vocabulary differs too. Settings
+  that a table leaves at lmx's defaults may differ if the defaults have changed between two trainings. A setting that
+  the older config.json lacks does not count as a difference, except a rule of `semantics`.
   """
+  ignored = {*of_seed, 'model.V'} if of_seed else set()
   for other in results[1:]:
     first = results[0]
     if not of_seed and first.data_hash and other.data_hash and first.data_hash != other.data_hash:
@@ -154,7 +155,7 @@ def _compare_seeds(results: list[SeedResult], of_seed: Collection[str]) -> str:
       one, two = _settings(first.workdir), _settings(other.workdir)
       what = [
         f'{key} {one.get(key)!r} and {two.get(key)!r}'
-        for key in sorted((one.keys() | two.keys()) - set(of_seed))
+        for key in sorted((one.keys() | two.keys()) - ignored)
         if one.get(key) != two.get(key) and ('semantics.' in key or key in one and key in two)
       ]
     if what:

@@ -94,9 +94,13 @@ def test_folds_of_the_data_are_averaged(tmp_path, capsys, fold):
     (tmp_path / f'ulmfit/folds_full/seed{seed}/results.json').write_text(json.dumps({'data_hash': f'h{seed}'}))
     words = plans.commands(runs['ulmfit/folds_full'], seed, runs, plans.Plan(), shown=True)[0].words
     assert f'--config.data.fold={seed}' in words
-  file = tmp_path / 'ulmfit/folds_full/seed1/config.json'
+  first, file = (tmp_path / f'ulmfit/folds_full/seed{seed}/config.json' for seed in range(2))
+  other = json.loads(first.read_text())
+  other['model']['V'] = 8123
+  first.write_text(json.dumps(other))
   config = json.loads(file.read_text())
   config['data']['fold'] = fold
+  config['model']['V'] = 8082  # words of its training questions
   file.write_text(json.dumps(config))
   words = ['ulmfit_folds', f'--runs={tmp_path}', '--collect', '--seeds=2', '--rows=ulmfit/folds/full/valid']
   assert main(words) == (0 if fold == 1 else 2)
