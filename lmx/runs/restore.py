@@ -107,6 +107,8 @@ def load(
   )
   for note in semantics.evaluation_notes(config, jax.default_backend()):
     warnings.warn(f'{workdir}: {note}', InputWarning, stacklevel=2)
+  for note in () if replacement else _held_out_notes(saved['data'], config['data']):
+    warnings.warn(f'{workdir}: {note}', InputWarning, stacklevel=2)
   run = config_lib.to_run(config, workdir=workdir)
   run = dataclasses.replace(run, data=run_files.with_own_words(run.data, workdir))
   directory = workdir / 'checkpoints'
@@ -135,6 +137,15 @@ def load(
     warnings.warn(f'{workdir}: {note}', InputWarning, stacklevel=2)
   tokenizer = run_files.read_tokenizer(workdir)
   return RestoredRun(registry.get(run.model_name), run.model, params, tokenizer, config, run, step, workdir, averaged)
+
+
+def _held_out_notes(saved: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
+  """Return a line for each setting that holds out other training rows than the run's own."""
+  return [
+    f'data.{key} is {data[key]}, {own} in training: rows held out here may be rows that the run was trained on'
+    for key in ('fold', 'split_fraction')
+    if (own := saved.get(key, data[key])) != data[key] and data['dataset'] == saved['dataset']
+  ]
 
 
 def _replace_sections(saved: Mapping[str, Any], replacement: Mapping[str, Any], workdir: Any) -> dict[str, Any]:

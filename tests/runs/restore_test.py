@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import shutil
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from lmx.config import resolve
 from lmx.data import pipeline
 from lmx.data.corpus import Corpus
 from lmx.data.tokenizers import base, build, word_characters, words
-from lmx.errors import InputError
+from lmx.errors import InputError, InputWarning
 from lmx.evaluation import training_words
 from lmx.models import registry
 from lmx.runs import init, restore, transfer
@@ -281,3 +282,12 @@ def test_checkpoint_of_the_results_is_the_default(first, monkeypatch, selected, 
     with pytest.raises(ZeroDivisionError):
       restore.load(run, *given)
     assert read.pop() == expected
+
+
+def test_other_held_out_rows_than_those_of_the_training_are_reported(first):
+  with warnings.catch_warnings(action='error', category=InputWarning):
+    restore.load(first, overrides=['data.split_fraction=0.05'])
+  with pytest.warns(
+    InputWarning, match=r'data.split_fraction is 0.2, 0.05 in training: rows held out here may be rows'
+  ):
+    restore.load(first, overrides=['data.split_fraction=0.2'])
