@@ -436,6 +436,8 @@ def check_rows(table: tables.Table) -> None:
     ), row.id
     assert row.id.startswith(UNPRINTED) or published[row.id].metric in tables.METRICS[row.metric].printed, row.id
     assert math.isfinite(verdict.band(row, published.get(row.id))) or row.id.startswith(UNPRINTED)
+    assert not row.like or row.differs and row.id not in published and row.like in published, row.id
+    assert not row.differs or row.id in published or row.like, row.id
   tries = [name for choice in table.choices for name in choice.tries if name in runs]
   used = {run.name for run in plans.sort_by_dependency([*plans.read_from(table.rows), *tries], runs)}
   assert used == set(runs), f'runs that no row is read from: {sorted(set(runs) - used)}'

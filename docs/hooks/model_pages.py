@@ -345,23 +345,24 @@ def measurements() -> dict[str, list[Any]]:
 
 def _measured(name: str) -> str:
   """Return what lmx has measured with a model, metrics with a printed one first."""
-  from launch.tables import names, pages, plan, printed, verdict
+  from launch.tables import names, pages, printed, verdict
 
-  lines, published = measurements()[name], plan.published()
+  lines = measurements()[name]
   results = sorted({one.system for one in lines} & {*pages.systems()})
   links = ', '.join(f'[{names.SYSTEMS[system]}](../results/{system}.md)' for system in results)
   if not lines:
     return ''
-  compared = [one for one in lines if one.id in published]
-  own = [one for one in lines if one.id not in published]
+  compared = [one for one in lines if verdict.printed(one.id)]
+  own = [one for one in lines if not verdict.printed(one.id)]
   own.sort(key=lambda one: (one.split != 'test', one.system == 'quickstart'))
   rows = ['| Run | Metric | lmx |', '|---|---|---|']
   for one in [*compared, *own[:_ROWS]]:
-    found = verdict.of(one, published.get(one.id))
+    line = verdict.printed(one.id)
+    found = verdict.of(one, line)
     mark = {verdict.REPRODUCED: '✓ ', verdict.OUTSIDE: '✗ '}.get(found.kind, '')
     value = f'**{one.value}**' + (f' ± {one.spread}' if one.spread else '')
-    if one.id in published:
-      value += f'<br>{mark}printed {printed.figure(published[one.id])}'
+    if line:
+      value += f'<br>{mark}printed {printed.figure(line)}'
       value += (
         f'; not comparable: <small>{markup.cell(found.why)}</small>' if found.kind == verdict.NOT_COMPARABLE else ''
       )

@@ -88,6 +88,8 @@ class Row(NamedTuple):
     chosen: name of the file, as in `file`, by whose metric the try is chosen instead: the best by the statistic over
       seeds.
     outside: why our metric is not in the interval of the published one, where the reason is known.
+    like: id of the published metric that is shown beside ours, of the row that this one follows at another size or on
+      other data, as `differs` says.
     options: in a study, the --options with which only this row and its run are left, without a choice.
   """
 
@@ -103,6 +105,7 @@ class Row(NamedTuple):
   tries: tuple[str, ...] = ()
   chosen: str = ''
   outside: str = ''
+  like: str = ''
   options: str = ''
 
   @property

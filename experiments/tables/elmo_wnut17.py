@@ -30,7 +30,14 @@ TABLE = Table(
   'ELMo, layers and places on WNUT-17',
   'Measured here; the rows follow Peters et al. 2018 (arXiv 1802.05365), tables 2 and 3',
   rows=tuple(
-    Row(f'elmo/wnut17/{arm}/{split}', f'elmo/wnut17_{arm.replace("/", "_")}', 'span_f1', file)
+    Row(
+      f'elmo/wnut17/{arm}/{split}',
+      f'elmo/wnut17_{arm.replace("/", "_")}',
+      'span_f1',
+      file,
+      differs='printed: semantic roles, the original biLM' if split == 'valid' else '',
+      like=f'elmo/{arm.replace("/", "/srl/")}' if split == 'valid' else '',
+    )
     for arm in _ARMS
     for split, file in (('valid', 'valid'), ('test', 'results'))
   ),

@@ -7,6 +7,7 @@ _FILES = 'experiments/ulmfit/'
 _SIZE = 'size=small,dropmult=0.3'
 _FOLDS = 10
 _TREC = (manual_dir('trec'), 'data.fold={seed}')
+_SMALLER = 'printed: one tenth held out, the sizes of the paper; ours: ten folds, small models and little general text'
 _GENERAL, _LM = 'ulmfit/folds_general', 'ulmfit/folds_lm'
 
 
@@ -29,7 +30,13 @@ TABLE = Table(
   'Measured here; the rows follow Howard and Ruder 2018 (arXiv 1801.06146), table 7',
   rows=tuple(
     Row(
-      f'ulmfit/folds/{row}/{file}', f'ulmfit/folds_{method}', 'error', file, note=CHAIN_THAW * (method == 'chain_thaw')
+      f'ulmfit/folds/{row}/{file}',
+      f'ulmfit/folds_{method}',
+      'error',
+      file,
+      note=CHAIN_THAW * (method == 'chain_thaw'),
+      differs=_SMALLER if file == 'valid' else '',
+      like=f'ulmfit/ablation_classifier/{row}/trec6' if file == 'valid' else '',
     )
     for method, row in METHODS.items()
     for file in ('valid', 'last')

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from experiments.tables import BEST, DATA, MEAN, MEDIAN
-from launch.tables import evaluations, measured, names, options, recorded, trainings
+from launch.tables import evaluations, measured, names, options, recorded, trainings, verdict
 from launch.tables import plan as plans
 from lmx.cli.main import split_overrides
 from lmx.errors import InputError, explain, nearest
@@ -151,7 +151,7 @@ def cells(one: measured.Measurement) -> Iterator[str]:
   line = plans.published().get(one.id)
   if line and (one.dataset, one.split, one.metric) != (line.dataset, line.split, line.metric) and not one.differs:
     yield f'not of the printed {line.dataset} {line.split} {line.metric}'
-  if one.differs and not line:
+  if one.differs and not verdict.printed(one.id):
     yield 'differs from no printed figure'
 
 

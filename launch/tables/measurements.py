@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from launch.tables import hours, measured, names, printed, recorded, verdict
-from launch.tables import plan as plans
 
 _KEPT = '†'  # mark of lines that cannot be run again
 
@@ -18,8 +17,8 @@ def sections(name: str, lines: list[measured.Measurement], elsewhere: Collection
   for one in lines:
     runs.setdefault(_run_key(one), len(runs) + 1)
   ours = [one for one in lines if one.is_lmx]
-  compared = sorted((one for one in ours if one.id in plans.published()), key=lambda one: bool(one.differs))
-  own = [one for one in ours if one.id not in plans.published() and one.id not in elsewhere]
+  compared = sorted((one for one in ours if verdict.printed(one.id)), key=lambda one: bool(one.differs))
+  own = [one for one in ours if not verdict.printed(one.id) and one.id not in elsewhere]
   others = [one for one in lines if not one.is_lmx]
   link = lambda one: f'[{runs[_run_key(one)]}](#run-{runs[_run_key(one)]}){_KEPT if one.kept else ""}'
   return {
@@ -43,11 +42,12 @@ def _about(one: measured.Measurement, name: str) -> tuple[str, ...]:
 
 
 def _printed(one: measured.Measurement) -> str:
-  return printed.figure(plans.published()[one.id])
+  line = verdict.printed(one.id)
+  return printed.figure(line) if line else ''
 
 
 def _verdict(one: measured.Measurement) -> str:
-  found = verdict.of(one, plans.published().get(one.id))
+  found = verdict.of(one, verdict.printed(one.id))
   if found.kind == verdict.REPRODUCED and verdict.is_count(one.id):
     return f'{found.kind}: the same count'
   return found.kind + (f': {found.why}' if found.why else '')

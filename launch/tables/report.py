@@ -65,7 +65,7 @@ def _line(one: collection.RowResult) -> Line:
     metric.title
     if row.statistic == MEAN
     else f'{metric.title}, {measured.of_seeds(row.statistic, one.expected_seeds)}',
-    _published(row, printed),
+    _published(row, verdict.printed(row.id)),
     f'recorded: {measured.text(recorded)}' if recorded else _ours(one, digits),
     '' if math.isnan(difference) else _number(difference, metric, max(digits, 1), '+'),
     '' if math.isnan(spreads) else f'{spreads:+.1f}',
@@ -146,7 +146,10 @@ def documents(
   """
   is_whole, found = len(results) == len(table.rows), lines(results)
   shown, footnotes = pages.show(table, live(results), results) if is_whole else (None, [])
-  columns = [name for name in HEADER if _has_printed(results) or name not in _COMPARED]
+  is_like = any(one.row.like for one in results)
+  columns = [
+    name for name in HEADER if name not in _COMPARED or _has_printed(results) or is_like and name == 'Published'
+  ]
   picture = 'Scores by what they cost' if table.curves else 'Difference from the published metrics'
   given = {
     'name': name,
@@ -184,13 +187,13 @@ def notes(results: Sequence[collection.RowResult]) -> list[str]:
   texts += [f'{one.row.id}: {one.row.note}.' for one in results if one.row.note]
   sources: dict[str, None] = {}
   for one in results:
-    printed = plans.published().get(one.row.id)
+    printed = verdict.printed(one.row.id)
     if printed:
       checked = 'checked' if printed.verified else 'not checked'
       place = f'{printed.paper}, table {printed.table}' if printed.table else printed.paper
       sources[f'{place} ({checked}; {printed.source})'] = None
   texts += [f'Published: {source}.' for source in sources]
-  if sources:
+  if _has_printed(results):
     texts.append(
       'Ours: the mean over seeds, unless the row names another statistic. Difference: ours less the published figure. '
       'Reproduced: the published figure is in the 95% interval of ours (over seeds, or over the rows of a single or '

@@ -117,6 +117,12 @@ def _metric(row: Row | None, printed: plans.Printed) -> Metric:
   return next(metric for metric in METRICS.values() if printed.metric in metric.printed)
 
 
+def printed(key: str) -> plans.Printed | None:
+  """Return the published figure of a row, or of the one that it is like; None without one."""
+  row = rows().get(key)
+  return plans.published().get(key) or (plans.published()[row.like] if row and row.like else None)
+
+
 @functools.cache
 def rows() -> dict[str, Row]:
   """Return the rows of all tables by id."""
